@@ -1,0 +1,140 @@
+// The backend interface: memory, and the vocabulary-wide operations of a replay. One contract, two implementations
+// (backends/cpu, backends/cuda); results are the same bits. Work is enqueued in order; only download() and synchronize()
+// wait for it. Throws Error(device) where the device fails or is out of memory, Error(internal) for a caller's mistake.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/dspark_ops.h"
+#include "core/row_ops.h"
+#include "core/views.h"
+
+namespace dspark {
+
+class Backend;
+
+/// Owns a block of a backend's memory (uninitialised). Movable, not copyable. May not outlive its backend.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Backend& backend, void* data, std::size_t bytes)
+      : backend_(&backend), data_(data), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer moved(static_cast<Buffer&&>(other));
+    swap(moved);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  /// The first `count` elements as T; `count` defaults to all that fit.
+  template <class T>
+  [[nodiscard]] Array<T> as(std::int64_t count = -1) const {
+    return {static_cast<T*>(data_),
+            count >= 0 ? count : static_cast<std::int64_t>(bytes_ / sizeof(T))};
+  }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  /// "cpu" or "cuda".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// A human-readable device name, e.g. "NVIDIA H200".
+  [[nodiscard]] virtual std::string device() const = 0;
+  /// Bytes that can still be allocated.
+  [[nodiscard]] virtual std::size_t free_memory() const = 0;
+
+  // --- memory ---
+  /// `bytes` of uninitialised memory, 256-byte aligned. Throws Error(device) naming the size if there is not enough.
+  [[nodiscard]] Buffer allocate(std::size_t bytes);
+  /// Copies host memory to `target` (backend memory). The host memory may be reused on return.
+  virtual void upload(void* target, const void* source, std::size_t bytes) = 0;
+  /// Copies backend memory to the host; waits for everything enqueued before.
+  virtual void download(void* target, const void* source, std::size_t bytes) = 0;
+  /// Sets `bytes` to `value`; enqueued.
+  virtual void fill(void* target, int value, std::size_t bytes) = 0;
+  /// Waits for everything enqueued and throws what it failed with.
+  virtual void synchronize() = 0;
+
+  // --- row operations of the reduce stage (core/row_ops.h) ---
+  virtual void project(const ProjectArgs& args) = 0;
+  virtual void widen(const WidenArgs& args) = 0;
+  virtual void markov_rows(const MarkovRowsArgs& args) = 0;
+  virtual void confidence_rows(const ConfidenceRowsArgs& args) = 0;
+  virtual void row_laws(const RowLawsArgs& args) = 0;
+  virtual void compare_pairs(const ComparePairsArgs& args) = 0;
+  virtual void sample_rows(const SampleRowsArgs& args) = 0;
+  virtual void sample_excess(const SampleExcessArgs& args) = 0;
+
+  // --- the DSpark runtime functions (core/dspark_ops.h) ---
+  virtual void build_verify_tokens(const BuildVerifyTokensArgs& args) = 0;
+  virtual void fill_proposal_lengths(const FillProposalLengthsArgs& args) = 0;
+  virtual void greedy_accept(const GreedyAcceptArgs& args) = 0;
+  virtual void confidence_scores(const ConfidenceScoresArgs& args) = 0;
+  virtual void threshold_lengths(const ThresholdLengthsArgs& args) = 0;
+  virtual void sps_lengths(const SpsLengthsArgs& args) = 0;
+  virtual void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) = 0;
+  virtual void fill_uniforms(const FillUniformsArgs& args) = 0;
+  virtual void build_markov_logits(const BuildMarkovLogitsArgs& args) = 0;
+  virtual void sample_probability_rows(const SampleProbabilityRowsArgs& args) = 0;
+  virtual void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) = 0;
+  virtual void vanilla_markov_sample(const VanillaMarkovSampleArgs& args) = 0;
+  virtual void probabilistic_accept(const ProbabilisticAcceptArgs& args) = 0;
+
+ protected:
+  Backend() = default;
+
+ private:
+  friend class Buffer;
+  /// Returns null if there is not enough memory.
+  virtual void* allocate_bytes(std::size_t bytes) = 0;
+  virtual void free_bytes(void* data) noexcept = 0;
+};
+
+/// Checks the host-side numbers of a call (null pointers, negative sizes, strides shorter than rows, mismatched shapes) and
+/// throws Error(internal) naming the function; both backends call these first, so that the contract is one.
+void check(const ProjectArgs& args);
+void check(const WidenArgs& args);
+void check(const MarkovRowsArgs& args);
+void check(const ConfidenceRowsArgs& args);
+void check(const RowLawsArgs& args);
+void check(const ComparePairsArgs& args);
+void check(const SampleRowsArgs& args);
+void check(const SampleExcessArgs& args);
+void check(const BuildVerifyTokensArgs& args);
+void check(const FillProposalLengthsArgs& args);
+void check(const GreedyAcceptArgs& args);
+void check(const ConfidenceScoresArgs& args);
+void check(const ThresholdLengthsArgs& args);
+void check(const SpsLengthsArgs& args);
+void check(const LogitsToProbabilitiesArgs& args);
+void check(const FillUniformsArgs& args);
+void check(const BuildMarkovLogitsArgs& args);
+void check(const SampleProbabilityRowsArgs& args);
+void check(const StoreDraftStepProbabilitiesArgs& args);
+void check(const VanillaMarkovSampleArgs& args);
+void check(const ProbabilisticAcceptArgs& args);
+
+}  // namespace dspark

@@ -1,0 +1,7 @@
+#include "support/version.h"
+
+namespace dspark {
+
+const char* version() { return DSPARK_VERSION; }
+
+}  // namespace dspark

@@ -1,0 +1,26 @@
+# Third-party libraries, under one name each.
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_path(DSPARK_RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED
+  DOC "Folder that holds Random123/philox.h (package librandom123-dev)")
+
+add_library(dspark_yaml INTERFACE)
+if(TARGET yaml-cpp::yaml-cpp)
+  target_link_libraries(dspark_yaml INTERFACE yaml-cpp::yaml-cpp)
+else()
+  target_link_libraries(dspark_yaml INTERFACE yaml-cpp)  # yaml-cpp 0.7 has no namespaced target
+endif()
+
+add_library(dspark_hdf5 INTERFACE)
+target_include_directories(dspark_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
+target_link_libraries(dspark_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+
+add_library(dspark_random123 INTERFACE)
+if(NOT DSPARK_RANDOM123_INCLUDE_DIR STREQUAL "/usr/include")  # a default folder must not be given again
+  target_include_directories(dspark_random123 SYSTEM INTERFACE ${DSPARK_RANDOM123_INCLUDE_DIR})
+endif()
