@@ -11,9 +11,6 @@
 
 namespace dspark {
 
-enum class Verification { greedy, probabilistic };
-[[nodiscard]] const char* verification_name(Verification verification);
-
 /// A place in a policy file, 1-based; line 0: not from a file.
 struct SourcePosition {
   std::int32_t line = 0;

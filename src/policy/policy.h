@@ -11,6 +11,11 @@
 
 namespace dspark {
 
+/// How drafts are verified.
+enum class Verification { greedy, probabilistic };
+/// "greedy" or "probabilistic".
+[[nodiscard]] const char* verification_name(Verification verification);
+
 /// No speculation: one target step per token, no draft cost.
 struct NoSpeculation {
   bool operator==(const NoSpeculation&) const = default;

@@ -83,9 +83,4 @@ struct ReplayResult {
 /// Sorts `results` by tokens_per_cost, best first; rows without one last; ties keep their order.
 void rank_results(std::vector<PolicyResult>& results);
 
-enum class OutputFormat { table, md, csv, json, jsonl };
-
-/// Renders the result in a format; `wide` adds the less used columns to table and md.
-[[nodiscard]] std::string render(const ReplayResult& result, OutputFormat format);
-
 }  // namespace dspark
