@@ -33,32 +33,35 @@ struct PlanRow {
 };
 
 struct Plan {
-  std::string file;                         ///< policy file, or empty for the default sweep
-  std::vector<Verification> verification;   ///< empty: what each trace was recorded with
+  std::string file;                        ///< policy file, or empty for the default sweep
+  std::vector<Verification> verification;  ///< empty: what each trace was recorded with
   SourcePosition verification_position;
-  std::vector<SamplingChoice> sampling;     ///< at least one
+  std::vector<SamplingChoice> sampling;  ///< at least one
   LinearCost cost;
-  std::vector<std::int32_t> concurrency;    ///< in this version always {1}
-  std::vector<PlanRow> rows;                ///< empty if default_sweep
-  bool default_sweep = false;               ///< rows depend on the trace's block size: default_rows()
+  std::vector<std::int32_t> concurrency;  ///< in this version always {1}
+  std::vector<PlanRow> rows;              ///< empty if default_sweep
+  bool default_sweep = false;             ///< rows depend on the trace's block size: default_rows()
 };
 
 /// At most this many rows come out of a policy file.
 inline constexpr std::int64_t kMaxPlanRows = 100000;
 
-/// Reads and validates a policy file ("-": standard input). Throws Error(policy) with file:line:column.
+/// Reads and validates a policy file ("-": standard input). Throws Error(policy) with
+/// file:line:column.
 [[nodiscard]] Plan read_plan(const std::string& path);
 /// The same from text; `name` stands in messages.
 [[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name);
 /// The plan without a policy file.
 [[nodiscard]] Plan default_plan();
 
-/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps. Without confidences
+/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps.
+/// Without confidences
 /// (`with_confidence` false) only the rows that need none.
 [[nodiscard]] std::vector<PlanRow> default_rows(std::int32_t block_size, bool with_confidence);
 
-/// The rows to replay on a trace: the plan's own (or the default sweep), and always `none` and every fixed length; equal
-/// rows once, in a stable order. Throws Error(policy) with line:column where a row names a length above `block_size`.
+/// The rows to replay on a trace: the plan's own (or the default sweep), and always `none` and
+/// every fixed length; equal rows once, in a stable order. Throws Error(policy) with line:column
+/// where a row names a length above `block_size`.
 [[nodiscard]] std::vector<PlanRow> rows_for_block_size(const Plan& plan, std::int32_t block_size,
                                                        bool with_confidence);
 

@@ -1,8 +1,9 @@
-// The DSpark runtime functions (TensorRT-Edge-LLM API pages "dspark…"): arguments of each, one contract for the CPU and the
-// CUDA implementation. B batch, P draft slots (rows of a block), L = verify length ≤ P, V vocabulary, H hidden, R rank.
-// All arrays are in the backend's memory; nothing allocates, nothing synchronises; scratch is passed in. Host-side numbers
-// (strides, sizes) are checked before the launch and throw Error(internal); ids in arrays are checked on the device and
-// reported in `status` (OpStatus bits, OR-ed), and nothing is read or written out of bounds.
+// The DSpark runtime functions (TensorRT-Edge-LLM API pages "dspark…"): arguments of each, one
+// contract for the CPU and the CUDA implementation. B batch, P draft slots (rows of a block), L =
+// verify length ≤ P, V vocabulary, H hidden, R rank. All arrays are in the backend's memory;
+// nothing allocates, nothing synchronises; scratch is passed in. Host-side numbers (strides, sizes)
+// are checked before the launch and throw Error(internal); ids in arrays are checked on the device
+// and reported in `status` (OpStatus bits, OR-ed), and nothing is read or written out of bounds.
 // Decisions where the public sources disagree: kernels/README.md.
 #pragma once
 
@@ -15,7 +16,8 @@
 
 namespace dspark {
 
-/// Temporary memory of one call, in backend memory, 256-byte aligned; contents undefined before and after.
+/// Temporary memory of one call, in backend memory, 256-byte aligned; contents undefined before and
+/// after.
 struct Scratch {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -29,67 +31,70 @@ struct Scratch {
 /// `dsparkBuildVerifyTokens`: verify[b, 0] = last[b]; verify[b, j+1] = draft[b, j] for j < length.
 struct BuildVerifyTokensArgs {
   std::int32_t batch = 0;
-  std::int32_t length = 0;                      ///< L ≥ 0
-  std::int32_t draft_stride = 0;                ///< ≥ L
-  const std::int32_t* last = nullptr;           ///< [B]
-  const std::int32_t* draft = nullptr;          ///< [B, draft_stride]
-  std::int32_t* verify = nullptr;               ///< [B, L+1]
+  std::int32_t length = 0;              ///< L ≥ 0
+  std::int32_t draft_stride = 0;        ///< ≥ L
+  const std::int32_t* last = nullptr;   ///< [B]
+  const std::int32_t* draft = nullptr;  ///< [B, draft_stride]
+  std::int32_t* verify = nullptr;       ///< [B, L+1]
 };
 
 /// `dsparkFillProposalLengths`: lengths[b] = value.
 struct FillProposalLengthsArgs {
   std::int32_t batch = 0;
   std::int32_t value = 0;
-  std::int32_t* lengths = nullptr;              ///< [B]
+  std::int32_t* lengths = nullptr;  ///< [B]
 };
 
-/// `dsparkGreedyAccept`: a[b, i] = argmax of verify row i; n = clamp(lengths[b], 1, L); drafts are accepted while
-/// draft[b, i] = a[b, i], i < n; then a[b, m] follows as correction or bonus. All L+1 outputs of a row are written (0 beyond
-/// the emitted ones). An invalid row stops acceptance before it: its argmax counts as -1, the row is reported, and the
-/// emitted token is 0. Rows past the row's own n are not read.
+/// `dsparkGreedyAccept`: a[b, i] = argmax of verify row i; n = clamp(lengths[b], 1, L); drafts are
+/// accepted while draft[b, i] = a[b, i], i < n; then a[b, m] follows as correction or bonus. All
+/// L+1 outputs of a row are written (0 beyond the emitted ones). An invalid row stops acceptance
+/// before it: its argmax counts as -1, the row is reported, and the emitted token is 0. Rows past
+/// the row's own n are not read.
 struct GreedyAcceptArgs {
   std::int32_t batch = 0;
-  std::int32_t length = 0;                      ///< L ≥ 1
-  std::int32_t draft_stride = 0;                ///< ≥ L
-  Rows logits;                                  ///< [B·(L+1), V], row b·(L+1)+i
-  const std::int32_t* draft = nullptr;          ///< [B, draft_stride]
-  const std::int32_t* lengths = nullptr;        ///< [B]
-  std::int32_t* accepted = nullptr;             ///< [B, L+1]
-  std::int32_t* accept_length = nullptr;        ///< [B], tokens emitted: accepted drafts + 1
-  float* margin = nullptr;                      ///< optional [B, L+1]: top-2 distance of each row that was read
-  RowLaw* laws = nullptr;                       ///< scratch [B·(L+1)]
-  std::uint32_t* status = nullptr;              ///< optional, one word
+  std::int32_t length = 0;                ///< L ≥ 1
+  std::int32_t draft_stride = 0;          ///< ≥ L
+  Rows logits;                            ///< [B·(L+1), V], row b·(L+1)+i
+  const std::int32_t* draft = nullptr;    ///< [B, draft_stride]
+  const std::int32_t* lengths = nullptr;  ///< [B]
+  std::int32_t* accepted = nullptr;       ///< [B, L+1]
+  std::int32_t* accept_length = nullptr;  ///< [B], tokens emitted: accepted drafts + 1
+  float* margin = nullptr;          ///< optional [B, L+1]: top-2 distance of each row that was read
+  RowLaw* laws = nullptr;           ///< scratch [B·(L+1)]
+  std::uint32_t* status = nullptr;  ///< optional, one word
 };
 
-/// `dsparkComputeConfidenceScores`: scores[b, j] = sigmoid(hidden row · weight + ...), see ConfidenceRowsArgs for the bits.
-/// The hidden row of (b, j) is b·hidden_stride + j + hidden_offset; the token before slot j is first_previous[b] for j = 0,
-/// else draft[b, j-1].
+/// `dsparkComputeConfidenceScores`: scores[b, j] = sigmoid(hidden row · weight + ...), see
+/// ConfidenceRowsArgs for the bits. The hidden row of (b, j) is b·hidden_stride + j +
+/// hidden_offset; the token before slot j is first_previous[b] for j = 0, else draft[b, j-1].
 struct ConfidenceScoresArgs {
   std::int32_t batch = 0;
-  std::int32_t block_size = 0;                  ///< P
-  Matrix hidden;                                ///< any stored type [*, H]
-  std::int32_t hidden_stride = 0;               ///< rows per batch entry; ≤ 0: P
+  std::int32_t block_size = 0;     ///< P
+  Matrix hidden;                   ///< any stored type [*, H]
+  std::int32_t hidden_stride = 0;  ///< rows per batch entry; ≤ 0: P
   std::int32_t hidden_offset = 0;
-  Matrix w1;                                    ///< [V, R]; read only with the Markov part
-  Array<const float> weight;                    ///< f32 [H] or [H+R]
+  Matrix w1;                  ///< [V, R]; read only with the Markov part
+  Array<const float> weight;  ///< f32 [H] or [H+R]
   float bias = 0;
-  const std::int32_t* first_previous = nullptr; ///< [B]
-  const std::int32_t* draft = nullptr;          ///< [B, P]
-  float* scores = nullptr;                      ///< [B, P]
-  std::uint32_t* status = nullptr;              ///< optional
+  const std::int32_t* first_previous = nullptr;  ///< [B]
+  const std::int32_t* draft = nullptr;           ///< [B, P]
+  float* scores = nullptr;                       ///< [B, P]
+  std::uint32_t* status = nullptr;               ///< optional
 };
 
-/// `…AndProposalLengths`: scores, then per row the longest prefix whose product of scores is ≥ threshold, at least
-/// max(1, min_length) and at most max_length (≤ 0: P). threshold ≤ 0 gives the maximum. NaN stops.
+/// `…AndProposalLengths`: scores, then per row the longest prefix whose product of scores is ≥
+/// threshold, at least max(1, min_length) and at most max_length (≤ 0: P). threshold ≤ 0 gives the
+/// maximum. NaN stops.
 struct ThresholdLengthsArgs {
   ConfidenceScoresArgs scores;
   double threshold = 0;
   std::int32_t min_length = 1;
   std::int32_t max_length = 0;
-  std::int32_t* lengths = nullptr;              ///< [B]
+  std::int32_t* lengths = nullptr;  ///< [B]
 };
 
-/// Coefficients of the linear round cost: draft + verify_base + verify_token·(ℓ + 1) + accept·ℓ. The defaults are Edge-LLM's.
+/// Coefficients of the linear round cost: draft + verify_base + verify_token·(ℓ + 1) + accept·ℓ.
+/// The defaults are Edge-LLM's.
 struct LinearCost {
   double draft = 0.50;
   double verify_base = 1.00;
@@ -97,24 +102,25 @@ struct LinearCost {
   double accept = 0.02;
 };
 
-/// `…AndSPSProposalLengths`: scores, then per row the length with the most expected tokens per cost (policy/sps.h).
+/// `…AndSPSProposalLengths`: scores, then per row the length with the most expected tokens per cost
+/// (policy/sps.h).
 struct SpsLengthsArgs {
   ConfidenceScoresArgs scores;
   double survival_floor = 0;
   std::int32_t min_length = 1;
   std::int32_t max_length = 0;
   LinearCost cost;
-  std::int32_t* lengths = nullptr;              ///< [B]
+  std::int32_t* lengths = nullptr;  ///< [B]
 };
 
-/// `dsparkLogitsToProbabilities`: probabilities[i, v] = float(mass / total) of row i under `rule`; an invalid row becomes all
-/// zeros and is reported in `status` (kOpInvalidRow).
+/// `dsparkLogitsToProbabilities`: probabilities[i, v] = float(mass / total) of row i under `rule`;
+/// an invalid row becomes all zeros and is reported in `status` (kOpInvalidRow).
 struct LogitsToProbabilitiesArgs {
-  Rows logits;                                  ///< [rows, V]
+  Rows logits;  ///< [rows, V]
   SamplingRule rule;
-  Rows probabilities;                           ///< [rows, V]; may not alias logits
-  RowLaw* laws = nullptr;                       ///< scratch [rows]
-  std::uint32_t* status = nullptr;              ///< optional
+  Rows probabilities;               ///< [rows, V]; may not alias logits
+  RowLaw* laws = nullptr;           ///< scratch [rows]
+  std::uint32_t* status = nullptr;  ///< optional
 };
 
 /// `dsparkFillUniforms`: uniforms[i] = edge_llm_uniform(seed, offset, i) (core/random.h).
@@ -124,22 +130,22 @@ struct FillUniformsArgs {
   std::uint64_t offset = 0;
 };
 
-/// `dsparkBuildMarkovLogits`: corrected[b, v] = backbone[b·logits_stride + step + logits_offset, v] + w1[previous]·w2[v].
-/// previous = first_previous[b] for step 0, else draft[b, step-1].
+/// `dsparkBuildMarkovLogits`: corrected[b, v] = backbone[b·logits_stride + step + logits_offset, v]
+/// + w1[previous]·w2[v]. previous = first_previous[b] for step 0, else draft[b, step-1].
 struct BuildMarkovLogitsArgs {
   std::int32_t batch = 0;
-  std::int32_t block_size = 0;                  ///< P
-  std::int32_t step = 0;                        ///< 0-based slot
-  Rows backbone;                                ///< [*, V]
-  std::int32_t logits_stride = 0;               ///< rows per batch entry; ≤ 0: P
+  std::int32_t block_size = 0;     ///< P
+  std::int32_t step = 0;           ///< 0-based slot
+  Rows backbone;                   ///< [*, V]
+  std::int32_t logits_stride = 0;  ///< rows per batch entry; ≤ 0: P
   std::int32_t logits_offset = 0;
-  Matrix w1;                                    ///< [V, R]; null data: no Markov head
-  Matrix w2;                                    ///< [V, R]
-  const std::int32_t* first_previous = nullptr; ///< [B]
-  const std::int32_t* draft = nullptr;          ///< [B, P]
-  Rows corrected;                               ///< [B, V]
-  Scratch scratch;                              ///< build_markov_logits_scratch(B) bytes
-  std::uint32_t* status = nullptr;              ///< optional
+  Matrix w1;                                     ///< [V, R]; null data: no Markov head
+  Matrix w2;                                     ///< [V, R]
+  const std::int32_t* first_previous = nullptr;  ///< [B]
+  const std::int32_t* draft = nullptr;           ///< [B, P]
+  Rows corrected;                                ///< [B, V]
+  Scratch scratch;                               ///< build_markov_logits_scratch(B) bytes
+  std::uint32_t* status = nullptr;               ///< optional
 };
 
 /// Scratch of BuildMarkovLogitsArgs: two i32 index arrays.
@@ -147,85 +153,97 @@ struct BuildMarkovLogitsArgs {
   return 2 * ((static_cast<std::size_t>(batch) * 4 + 255) / 256) * 256;
 }
 
-/// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in ascending id order. Weights are
-/// round(p · 2^40) with p clamped to [0, 1] (NaN: 0, reported); the row is not rescaled; where the uniform lies beyond the row's sum the last
-/// positive id is taken (0 if there is none).
+/// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in
+/// ascending id order. Weights are round(p · 2^40) with p clamped to [0, 1] (NaN: 0, reported); the
+/// row is not rescaled; where the uniform lies beyond the row's sum the last positive id is taken
+/// (0 if there is none).
 struct SampleProbabilityRowsArgs {
   std::int32_t batch = 0;
-  std::int32_t block_size = 0;                  ///< P
+  std::int32_t block_size = 0;  ///< P
   std::int32_t step = 0;
-  Rows probabilities;                           ///< [B, V]
-  const float* uniforms = nullptr;              ///< [B, P]
-  std::int32_t* tokens = nullptr;               ///< [B, P]
-  float* distance = nullptr;                    ///< optional [B, P]: distance of the uniform to the nearest CDF boundary of its token
-  Scratch scratch;                              ///< row_scan_scratch(B, V) bytes
-  std::uint32_t* status = nullptr;              ///< optional
+  Rows probabilities;               ///< [B, V]
+  const float* uniforms = nullptr;  ///< [B, P]
+  std::int32_t* tokens = nullptr;   ///< [B, P]
+  float* distance = nullptr;        ///< optional [B, P]: distance of the uniform to the nearest CDF
+                                    ///< boundary of its token
+  Scratch scratch;                  ///< row_scan_scratch(B, V) bytes
+  std::uint32_t* status = nullptr;  ///< optional
 };
 
-/// Vocabulary elements that one block of the scanning kernels handles; a row has ceil(V / kSlice) slices.
+/// Vocabulary elements that one block of the scanning kernels handles; a row has ceil(V / kSlice)
+/// slices.
 inline constexpr std::int32_t kSlice = 4096;
 [[nodiscard]] constexpr std::int32_t slice_count(std::int32_t vocab) {
   return (vocab + kSlice - 1) / kSlice;
 }
-/// Scratch of the inverse-CDF kernels: one 64-bit sum per slice of each row, and one row of bookkeeping.
+/// Scratch of the inverse-CDF kernels: one 64-bit sum per slice of each row, and one row of
+/// bookkeeping.
 [[nodiscard]] constexpr std::size_t row_scan_scratch(std::int64_t rows, std::int32_t vocab) {
-  return ((static_cast<std::size_t>(rows) * (static_cast<std::size_t>(slice_count(vocab)) + 4) * 8 + 255) / 256) * 256;
+  return ((static_cast<std::size_t>(rows) * (static_cast<std::size_t>(slice_count(vocab)) + 4) * 8 +
+           255) /
+          256) *
+         256;
 }
 
 /// `dsparkStoreDraftStepProbabilities`: destination[b, step, :] = source[b, :].
 struct StoreDraftStepProbabilitiesArgs {
   std::int32_t batch = 0;
-  std::int32_t block_size = 0;                  ///< P
+  std::int32_t block_size = 0;  ///< P
   std::int32_t step = 0;
-  Rows source;                                  ///< [B, V]
-  Rows destination;                             ///< [B·P, V]
+  Rows source;       ///< [B, V]
+  Rows destination;  ///< [B·P, V]
 };
 
 /// `dsparkVanillaMarkovSample`: for each step, Markov logits → probabilities → sample → store.
 struct VanillaMarkovSampleArgs {
   std::int32_t batch = 0;
-  std::int32_t block_size = 0;                  ///< P
-  Rows backbone;                                ///< [*, V]
-  std::int32_t logits_stride = 0;               ///< rows per batch entry; ≤ 0: P
+  std::int32_t block_size = 0;     ///< P
+  Rows backbone;                   ///< [*, V]
+  std::int32_t logits_stride = 0;  ///< rows per batch entry; ≤ 0: P
   std::int32_t logits_offset = 0;
-  Matrix w1;                                    ///< [V, R]; null data: no Markov head
-  Matrix w2;                                    ///< [V, R]
-  const std::int32_t* first_previous = nullptr; ///< [B]
-  const float* uniforms = nullptr;              ///< [B, P]
+  Matrix w1;                                     ///< [V, R]; null data: no Markov head
+  Matrix w2;                                     ///< [V, R]
+  const std::int32_t* first_previous = nullptr;  ///< [B]
+  const float* uniforms = nullptr;               ///< [B, P]
   SamplingRule rule;
-  std::int32_t* tokens = nullptr;               ///< [B, P]
-  float* distance = nullptr;                    ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules: top-2 margin
-  Rows draft_probabilities;                     ///< [B·P, V]
-  Scratch scratch;                              ///< vanilla_markov_sample_scratch(B, V) bytes
-  std::uint32_t* status = nullptr;              ///< optional
+  std::int32_t* tokens = nullptr;  ///< [B, P]
+  float* distance =
+      nullptr;  ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules: top-2 margin
+  Rows draft_probabilities;         ///< [B·P, V]
+  Scratch scratch;                  ///< vanilla_markov_sample_scratch(B, V) bytes
+  std::uint32_t* status = nullptr;  ///< optional
 };
 
-/// Scratch of VanillaMarkovSampleArgs: logits and probabilities of one step, laws, and the scratch of the parts.
-[[nodiscard]] constexpr std::size_t vanilla_markov_sample_scratch(std::int32_t batch, std::int32_t vocab) {
+/// Scratch of VanillaMarkovSampleArgs: logits and probabilities of one step, laws, and the scratch
+/// of the parts.
+[[nodiscard]] constexpr std::size_t vanilla_markov_sample_scratch(std::int32_t batch,
+                                                                  std::int32_t vocab) {
   const auto b = static_cast<std::size_t>(batch);
   const std::size_t rows = ((b * static_cast<std::size_t>(vocab) * 4 + 255) / 256) * 256;
   const std::size_t laws = ((b * sizeof(RowLaw) + 255) / 256) * 256;
   return 2 * rows + laws + build_markov_logits_scratch(batch) + row_scan_scratch(batch, vocab);
 }
 
-/// `dsparkProbabilisticAccept`: rejection sampling. n = clamp(lengths[b], 1, L). Slot i < n is accepted iff p(x) > 0 and
-/// u_i ≤ p(x)/q(x) (q(x) = 0 counts as ratio 1); at the first rejection a token of (p - q)⁺ is emitted (of p, if that is 0),
-/// else a bonus token of target row n. Weights as in SampleProbabilityRowsArgs. All L+1 outputs are written (0 beyond the
-/// emitted). A draft id out of range is rejected and reported.
+/// `dsparkProbabilisticAccept`: rejection sampling. n = clamp(lengths[b], 1, L). Slot i < n is
+/// accepted iff p(x) > 0 and u_i ≤ p(x)/q(x) (q(x) = 0 counts as ratio 1); at the first rejection a
+/// token of (p - q)⁺ is emitted (of p, if that is 0), else a bonus token of target row n. Weights
+/// as in SampleProbabilityRowsArgs. All L+1 outputs are written (0 beyond the emitted). A draft id
+/// out of range is rejected and reported.
 struct ProbabilisticAcceptArgs {
   std::int32_t batch = 0;
-  std::int32_t length = 0;                      ///< L ≥ 1
-  std::int32_t draft_stride = 0;                ///< ≥ L; rows of `draft` and of the uniforms
-  Rows target;                                  ///< [B·(L+1), V]
-  Rows draft;                                   ///< [B·draft_stride, V]
-  const std::int32_t* tokens = nullptr;         ///< [B, draft_stride]
-  const std::int32_t* lengths = nullptr;        ///< [B]
-  const float* uniforms = nullptr;              ///< [B, 2·draft_stride+1]: accept, residual, bonus
-  std::int32_t* accepted = nullptr;             ///< [B, L+1]
-  std::int32_t* accept_length = nullptr;        ///< [B], tokens emitted
-  float* distance = nullptr;                    ///< optional [B]: smallest distance of any used uniform to its decision boundary
-  Scratch scratch;                              ///< row_scan_scratch(B, V) bytes
-  std::uint32_t* status = nullptr;              ///< optional
+  std::int32_t length = 0;                ///< L ≥ 1
+  std::int32_t draft_stride = 0;          ///< ≥ L; rows of `draft` and of the uniforms
+  Rows target;                            ///< [B·(L+1), V]
+  Rows draft;                             ///< [B·draft_stride, V]
+  const std::int32_t* tokens = nullptr;   ///< [B, draft_stride]
+  const std::int32_t* lengths = nullptr;  ///< [B]
+  const float* uniforms = nullptr;        ///< [B, 2·draft_stride+1]: accept, residual, bonus
+  std::int32_t* accepted = nullptr;       ///< [B, L+1]
+  std::int32_t* accept_length = nullptr;  ///< [B], tokens emitted
+  float* distance =
+      nullptr;  ///< optional [B]: smallest distance of any used uniform to its decision boundary
+  Scratch scratch;                  ///< row_scan_scratch(B, V) bytes
+  std::uint32_t* status = nullptr;  ///< optional
 };
 
 }  // namespace dspark

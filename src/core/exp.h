@@ -1,5 +1,6 @@
-// e^x in one polynomial, built from operations that IEEE 754 defines exactly, so that the CPU and the GPU get the same
-// bits. Needs contraction off (-ffp-contract=off, --fmad=false): the fused operations are written out.
+// e^x in one polynomial, built from operations that IEEE 754 defines exactly, so that the CPU and
+// the GPU get the same bits. Needs contraction off (-ffp-contract=off, --fmad=false): the fused
+// operations are written out.
 #pragma once
 
 #include <cmath>
@@ -26,12 +27,13 @@ struct ScaledExp {
 };
 
 /// `x` in [-87, 87]; the caller clamps. Relative error below 1.2e-7.
-/// Cody-Waite reduction x = n ln 2 + r, then e^r = 1 + r + r² p(r) with a degree-4 minimax p fitted for this project.
+/// Cody-Waite reduction x = n ln 2 + r, then e^r = 1 + r + r² p(r) with a degree-4 minimax p fitted
+/// for this project.
 DSPARK_HD ScaledExp scaled_exp(float x) {
   const float shifted = fused(x, 1.44269504f, 12582912.0f);  // 1.5 · 2^23: rounds to an integer
   const float n = shifted - 12582912.0f;
-  float r = fused(n, -0.693359375f, x);   // upper bits of ln 2: exact product
-  r = fused(n, 2.12194440e-4f, r);        // ln 2 - 0.693359375, negated
+  float r = fused(n, -0.693359375f, x);  // upper bits of ln 2: exact product
+  r = fused(n, 2.12194440e-4f, r);       // ln 2 - 0.693359375, negated
   float p = 0x1.6a2352p-10f;
   p = fused(p, r, 0x1.123a6cp-7f);
   p = fused(p, r, 0x1.5558f4p-5f);

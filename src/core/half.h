@@ -1,4 +1,5 @@
-// Bit-exact conversions of the 16-bit float formats; the same integer arithmetic on host and device.
+// Bit-exact conversions of the 16-bit float formats; the same integer arithmetic on host and
+// device.
 #pragma once
 
 #include <cstdint>

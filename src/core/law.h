@@ -1,10 +1,11 @@
-// A sampling law over a vocabulary row as integers. The probability mass of token v is m_v = round(e^{(l_v - max)/T} 2^40):
-// sums and prefix sums of integers do not depend on the order of summation, so any grid, tile, batch or thread count gives
-// the same bits, and decisions (sample, accept, residual) compare integers. (Design: replay.md, Numerics.)
+// A sampling law over a vocabulary row as integers. The probability mass of token v is m_v =
+// round(e^{(l_v - max)/T} 2^40): sums and prefix sums of integers do not depend on the order of
+// summation, so any grid, tile, batch or thread count gives the same bits, and decisions (sample,
+// accept, residual) compare integers. (Design: replay.md, Numerics.)
 //
-// Temperature, top-k, top-p and greedy are all one shape: tokens ranked above a boundary token keep their whole mass, the
-// boundary token keeps `boundary_mass`, tokens below it have none. So a law is a few words per row, and probabilities need
-// not be written out.
+// Temperature, top-k, top-p and greedy are all one shape: tokens ranked above a boundary token keep
+// their whole mass, the boundary token keeps `boundary_mass`, tokens below it have none. So a law
+// is a few words per row, and probabilities need not be written out.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ inline constexpr double kNearTie = 1e-3;
 
 /// What top-p does with the token that crosses the threshold.
 enum class TopPRule : std::uint8_t {
-  water_filling,      ///< it keeps the mass that is left (DSpark's rule, the default)
-  include_crossing,   ///< it is kept whole and the rest renormalised (most samplers)
+  water_filling,     ///< it keeps the mass that is left (DSpark's rule, the default)
+  include_crossing,  ///< it is kept whole and the rest renormalised (most samplers)
 };
 
 /// How a row of logits becomes a law. Plain data, passed by value to kernels.
@@ -39,11 +40,12 @@ struct SamplingRule {
   float inverse_temperature = 1.0f;  ///< 1/T; unused when greedy
   bool greedy = false;               ///< T < 1e-3
   TopPRule top_p_rule = TopPRule::water_filling;
-  std::int32_t top_k = 0;            ///< 0 = off
-  std::uint64_t top_p = 0;           ///< top-p · 2^32, rounded; 0 = off (top-p ≥ 1 - 1e-6)
+  std::int32_t top_k = 0;   ///< 0 = off
+  std::uint64_t top_p = 0;  ///< top-p · 2^32, rounded; 0 = off (top-p ≥ 1 - 1e-6)
 };
 
-/// The rule for `temperature` (≥ 0), `top_k` (0 or less, or ≥ `vocab_size`: off) and `top_p` (in (0, 1]).
+/// The rule for `temperature` (≥ 0), `top_k` (0 or less, or ≥ `vocab_size`: off) and `top_p` (in
+/// (0, 1]).
 DSPARK_HD SamplingRule make_sampling_rule(double temperature, std::int64_t top_k, double top_p,
                                           TopPRule rule, std::int32_t vocab_size) {
   SamplingRule out;
@@ -68,7 +70,8 @@ enum RowStatus : std::uint32_t {
 
 /// The law of one row. Default values describe "nothing seen yet".
 struct RowLaw {
-  std::uint64_t boundary_key = 0;   ///< token_key of the boundary token; 0: no boundary, all keep their mass
+  std::uint64_t boundary_key =
+      0;  ///< token_key of the boundary token; 0: no boundary, all keep their mass
   std::uint64_t boundary_mass = 0;  ///< mass the boundary token keeps
   std::uint64_t total = 0;          ///< sum of all kept masses; 0 only for invalid rows
   std::uint64_t scale = 0;          ///< floor(2^102 / total): turns a mass into a probability
@@ -76,11 +79,12 @@ struct RowLaw {
   float second_logit = 0;           ///< largest logit of any other token (-inf where there is none)
   float inverse_temperature = 1;    ///< copied from the rule
   std::int32_t argmax = -1;         ///< lowest id with the largest logit; -1 for invalid rows
-  std::uint32_t status = kRowValid; ///< RowStatus bits
+  std::uint32_t status = kRowValid;  ///< RowStatus bits
   std::uint32_t reserved = 0;
 };
 
-/// A 32-bit code that orders like the float: larger floats have larger codes, +0 and -0 are equal, NaN is 0 (below -inf).
+/// A 32-bit code that orders like the float: larger floats have larger codes, +0 and -0 are equal,
+/// NaN is 0 (below -inf).
 DSPARK_HD std::uint32_t order_code(float value) {
   const std::uint32_t bits = bits_from_float(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -117,7 +121,8 @@ DSPARK_HD std::uint64_t unfiltered_mass(float logit, float max_logit, float inve
 #if defined(__CUDA_ARCH__)
   return __float2ull_rn(scaled);
 #else
-  // Adding 1.5 · 2^52 makes the double adder round to an integer; the loop that calls this vectorises.
+  // Adding 1.5 · 2^52 makes the double adder round to an integer; the loop that calls this
+  // vectorises.
   const double shifted = static_cast<double>(scaled) + 6755399441055744.0;
   std::uint64_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
@@ -149,7 +154,8 @@ DSPARK_HD std::uint64_t law_scale(std::uint64_t total) {
   return static_cast<std::uint64_t>((static_cast<uint128>(1) << 102) / total);
 }
 
-/// A mass of a row with that `scale` as a probability in units of 2^-61 (rounded down; relative error below 2^-40).
+/// A mass of a row with that `scale` as a probability in units of 2^-61 (rounded down; relative
+/// error below 2^-40).
 DSPARK_HD std::uint64_t mass_to_probability(std::uint64_t mass, std::uint64_t scale) {
   return multiply_high(mass << 23, scale);
 }
@@ -159,13 +165,14 @@ DSPARK_HD std::uint64_t law_probability(const RowLaw& law, float logit, std::int
   return mass_to_probability(law_mass(law, logit, id), law.scale);
 }
 
-/// The point of the inverse CDF for a uniform in units of 2^-64: floor(u · total). The sample is the first token (ascending
-/// id) whose running mass is greater.
+/// The point of the inverse CDF for a uniform in units of 2^-64: floor(u · total). The sample is
+/// the first token (ascending id) whose running mass is greater.
 DSPARK_HD std::uint64_t cdf_target(std::uint64_t uniform, std::uint64_t total) {
   return multiply_high(uniform, total);
 }
 
-/// Accept test of rejection sampling in integers: p > 0 and u ≤ p / q (q = 0 counts as ratio 1). `p`, `q` in units of 2^-61.
+/// Accept test of rejection sampling in integers: p > 0 and u ≤ p / q (q = 0 counts as ratio 1).
+/// `p`, `q` in units of 2^-61.
 DSPARK_HD bool accepts(std::uint64_t p, std::uint64_t q, std::uint64_t uniform) {
   return p > 0 && multiply_high(uniform, q) <= p;
 }

@@ -1,5 +1,5 @@
-// Views of arrays in a backend's memory (host memory for the CPU, device memory for CUDA): pointer, shape, stride; passed
-// by value. Nothing here owns anything.
+// Views of arrays in a backend's memory (host memory for the CPU, device memory for CUDA): pointer,
+// shape, stride; passed by value. Nothing here owns anything.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace dspark {
 
-/// Element types that weights, hidden states and logits are stored in. (f64 is narrowed to f32 when it is read.)
+/// Element types that weights, hidden states and logits are stored in. (f64 is narrowed to f32 when
+/// it is read.)
 enum class DType : std::uint8_t { f16, bf16, f32 };
 
 [[nodiscard]] constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }

@@ -60,11 +60,12 @@ using ParameterValue = std::variant<std::int64_t, double, std::string>;
 /// True if the rule looks at confidences (then what it verifies needs sampled worlds).
 [[nodiscard]] bool uses_confidence(const Policy& policy);
 
-/// The largest length the policy names (fixed length, min and max lengths), for the check against a trace's block size.
+/// The largest length the policy names (fixed length, min and max lengths), for the check against a
+/// trace's block size.
 [[nodiscard]] std::int32_t largest_named_length(const Policy& policy);
 
-/// Drafts to verify for a block of `slots` drafts with these confidences (unused where the rule does not look at them).
-/// `cost` is what `sps` optimises.
+/// Drafts to verify for a block of `slots` drafts with these confidences (unused where the rule
+/// does not look at them). `cost` is what `sps` optimises.
 [[nodiscard]] std::int32_t scheduled_length(const Policy& policy, const float* confidence,
                                             std::int32_t slots, const LinearCost& cost);
 

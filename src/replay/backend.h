@@ -1,12 +1,14 @@
-// The backend interface: memory, and the vocabulary-wide operations of a replay. One contract, two implementations
-// (backends/cpu, backends/cuda); results are the same bits. Work is enqueued in order; only download() and synchronize()
-// wait for it. Throws Error(device) where the device fails or is out of memory, Error(internal) for a caller's mistake.
+// The backend interface: memory, and the vocabulary-wide operations of a replay. One contract, two
+// implementations (backends/cpu, backends/cuda); results are the same bits. Work is enqueued in
+// order; only download() and synchronize() wait for it. Throws Error(device) where the device fails
+// or is out of memory, Error(internal) for a caller's mistake.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/dspark_ops.h"
 #include "core/row_ops.h"
@@ -16,7 +18,8 @@ namespace dspark {
 
 class Backend;
 
-/// Owns a block of a backend's memory (uninitialised). Movable, not copyable. May not outlive its backend.
+/// Owns a block of a backend's memory (uninitialised). Movable, not copyable. May not outlive its
+/// backend.
 class Buffer {
  public:
   Buffer() = default;
@@ -63,11 +66,15 @@ class Backend {
   [[nodiscard]] virtual std::string name() const = 0;
   /// A human-readable device name, e.g. "NVIDIA H200".
   [[nodiscard]] virtual std::string device() const = 0;
+  /// True if the backend's memory is the host's: operations may be given host pointers, and nothing
+  /// needs uploading.
+  [[nodiscard]] virtual bool shares_host_memory() const { return false; }
   /// Bytes that can still be allocated.
   [[nodiscard]] virtual std::size_t free_memory() const = 0;
 
   // --- memory ---
-  /// `bytes` of uninitialised memory, 256-byte aligned. Throws Error(device) naming the size if there is not enough.
+  /// `bytes` of uninitialised memory, 256-byte aligned. Throws Error(device) naming the size if
+  /// there is not enough.
   [[nodiscard]] Buffer allocate(std::size_t bytes);
   /// Copies host memory to `target` (backend memory). The host memory may be reused on return.
   virtual void upload(void* target, const void* source, std::size_t bytes) = 0;
@@ -113,8 +120,9 @@ class Backend {
   virtual void free_bytes(void* data) noexcept = 0;
 };
 
-/// Checks the host-side numbers of a call (null pointers, negative sizes, strides shorter than rows, mismatched shapes) and
-/// throws Error(internal) naming the function; both backends call these first, so that the contract is one.
+/// Checks the host-side numbers of a call (null pointers, negative sizes, strides shorter than
+/// rows, mismatched shapes) and throws Error(internal) naming the function; both backends call
+/// these first, so that the contract is one.
 void check(const ProjectArgs& args);
 void check(const WidenArgs& args);
 void check(const MarkovRowsArgs& args);

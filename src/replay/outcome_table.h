@@ -1,5 +1,5 @@
-// The waist of the system: per anchor and slot, the few numbers every policy can be evaluated from. Left of it everything
-// is vocabulary-wide and heavy, right of it small and exact.
+// The waist of the system: per anchor and slot, the few numbers every policy can be evaluated from.
+// Left of it everything is vocabulary-wide and heavy, right of it small and exact.
 #pragma once
 
 #include <cstddef>
@@ -8,33 +8,39 @@
 
 namespace dspark {
 
-/// Outcomes of an anchors trace under one sampling setting. N positions, P draft slots, S repeats. Slot k = 1..P is index k-1.
+/// Outcomes of an anchors trace under one sampling setting. N positions, P draft slots, S repeats.
+/// Slot k = 1..P is index k-1.
 struct OutcomeTable {
-  std::int32_t block_size = 0;            ///< P
-  std::int32_t repeats = 0;               ///< S; 0 where no worlds are needed
+  std::int32_t block_size = 0;  ///< P
+  std::int32_t repeats = 0;     ///< S; 0 where no worlds are needed
   bool greedy = false;
   bool has_confidence = false;
   std::vector<std::int64_t> sequence_offsets;  ///< [sequences + 1]
 
-  std::vector<std::uint8_t> slots;        ///< [N] slots a policy sees: min(P, left), cut before the first invalid row
-  std::vector<double> beta;               ///< [N, P] P(the recorded token came by acceptance); greedy: 1 or 0
-  std::vector<double> alpha;              ///< [N, P] Σ min(p, q); greedy: = beta
-  std::vector<float> confidence;          ///< [N, P] along the recorded text; greedy: of the drafted chain; NaN: none
-  std::vector<std::uint8_t> agreement;    ///< [N, P] 1 if draft and target argmax are equal (given the recorded prefix)
-  std::vector<float> world_confidence;    ///< [N, S, worlds_per_repeat(P)], see world_offset()
+  std::vector<std::uint8_t>
+      slots;  ///< [N] slots a policy sees: min(P, left), cut before the first invalid row
+  std::vector<double> beta;   ///< [N, P] P(the recorded token came by acceptance); greedy: 1 or 0
+  std::vector<double> alpha;  ///< [N, P] Σ min(p, q); greedy: = beta
+  std::vector<float>
+      confidence;  ///< [N, P] along the recorded text; greedy: of the drafted chain; NaN: none
+  std::vector<std::uint8_t>
+      agreement;  ///< [N, P] 1 if draft and target argmax are equal (given the recorded prefix)
+  std::vector<float> world_confidence;  ///< [N, S, worlds_per_repeat(P)], see world_offset()
 
-  std::int64_t invalid_rows = 0;          ///< rows with NaN, +inf or no finite value
-  std::int64_t impossible_tokens = 0;     ///< recorded tokens of mass 0 under the recorded setting
-  std::int64_t near_ties = 0;             ///< decisions that the last bits of a logit could turn
+  std::int64_t invalid_rows = 0;       ///< rows with NaN, +inf or no finite value
+  std::int64_t impossible_tokens = 0;  ///< recorded tokens of mass 0 under the recorded setting
+  std::int64_t near_ties = 0;          ///< decisions that the last bits of a logit could turn
 
   [[nodiscard]] std::int64_t anchors() const { return static_cast<std::int64_t>(slots.size()); }
 };
 
-/// Confidences that differ between worlds: a world rejected at slot r (1-based) has its own confidences at slots r+1..P.
+/// Confidences that differ between worlds: a world rejected at slot r (1-based) has its own
+/// confidences at slots r+1..P.
 [[nodiscard]] constexpr std::int32_t worlds_per_repeat(std::int32_t block_size) {
   return block_size * (block_size - 1) / 2;
 }
-/// Index of slot k's confidence (1-based, k > r) in the world rejected at slot r, within one repeat.
+/// Index of slot k's confidence (1-based, k > r) in the world rejected at slot r, within one
+/// repeat.
 [[nodiscard]] constexpr std::int32_t world_offset(std::int32_t block_size, std::int32_t r,
                                                   std::int32_t k) {
   // Worlds r = 1..r-1 have P-1, P-2, ... confidences.

@@ -12,14 +12,22 @@
 
 namespace dspark {
 
+/// Default bounds on vocabulary-wide rows: on the host a tile should stay near the caches, on a GPU
+/// it should fill the chip.
+inline constexpr std::uint64_t kHostTileBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kDeviceTileBytes = std::uint64_t{1} << 30;
+
 /// How to work; no result depends on `threads` or `chunk`.
 struct ReplayOptions {
   std::uint64_t seed = 0;
-  std::int32_t repeats = 4;           ///< sampled worlds per anchor (replay.md), 1..1000
-  std::int64_t chunk = 0;             ///< anchors (rounds) per step; 0: what fits `tile_bytes`
-  std::uint64_t tile_bytes = std::uint64_t{256} << 20;  ///< bound on vocabulary-wide rows held in backend memory
-  std::uint64_t memory_budget = 0;    ///< bytes of host memory; 0: no bound beyond the machine's
-  int threads = 1;                    ///< for the evaluate stage
+  std::int32_t repeats = 4;  ///< sampled worlds per anchor (replay.md), 1..1000
+  std::int64_t chunk = 0;    ///< anchors (rounds) per step; 0: what fits `tile_bytes`
+  /// Bound on the vocabulary-wide rows held in backend memory; 0: kHostTileBytes or
+  /// kDeviceTileBytes. Where a handful of anchors is larger, up to 8 times as much is used for
+  /// them; one anchor (round) is always held.
+  std::uint64_t tile_bytes = 0;
+  std::uint64_t memory_budget = 0;  ///< bytes of host memory; 0: no bound beyond the machine's
+  int threads = 1;                  ///< for the evaluate stage
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   /// Called with one line for the user (first invalid row, ...); may be empty.
@@ -31,13 +39,14 @@ struct ReplayJob {
   TraceFile& trace;
   const Heads& heads;
   Verification verification;
-  SamplingLabel sampling;             ///< the setting replayed; must be the recorded one (anchors)
+  SamplingLabel sampling;  ///< the setting replayed; must be the recorded one (anchors)
   std::vector<Policy> policies;
   LinearCost cost;
 };
 
-/// Replays a trace of kind anchors or rounds and appends to `result` its positions and rows (unranked); fills `summary`'s
-/// counts. Throws Error(trace) where nothing can be replayed, Error(device) where the backend fails.
+/// Replays a trace of kind anchors or rounds and appends to `result` its positions and rows
+/// (unranked); fills `summary`'s counts. Throws Error(trace) where nothing can be replayed,
+/// Error(device) where the backend fails.
 void replay_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                   TraceSummary& summary, ReplayResult& result);
 

@@ -1,4 +1,5 @@
-// The result model: what a replay found, and nothing about how it is printed. Numbers that do not exist are empty.
+// The result model: what a replay found, and nothing about how it is printed. Numbers that do not
+// exist are empty.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,14 @@ namespace dspark {
 
 struct TraceSummary {
   std::string file;
-  std::string kind;                            ///< "anchors" or "rounds"
+  std::string kind;  ///< "anchors" or "rounds"
   std::int32_t vocab_size = 0;
   std::int32_t block_size = 0;
   double temperature = 0;
   std::string domain;
-  std::optional<std::int64_t> anchors;         ///< anchors traces
+  std::optional<std::int64_t> anchors;  ///< anchors traces
   std::optional<std::int64_t> sequences;
-  std::optional<std::int64_t> rounds;          ///< rounds traces, as the four below
+  std::optional<std::int64_t> rounds;  ///< rounds traces, as the four below
   std::optional<std::int64_t> reproduced;
   std::optional<std::int64_t> diverged;
   std::optional<std::int64_t> censored;
@@ -34,14 +35,14 @@ struct SamplingLabel {
   double temperature = 0;
   std::int64_t top_k = 0;
   double top_p = 1;
-  std::string top_p_rule;                      ///< "water_filling" or "include_crossing"
+  std::string top_p_rule;  ///< "water_filling" or "include_crossing"
 };
 
 struct PositionResult {
   std::string trace;
-  std::string verification;                    ///< "greedy" or "probabilistic"
+  std::string verification;  ///< "greedy" or "probabilistic"
   SamplingLabel sampling;
-  std::int32_t position = 0;                   ///< 1-based
+  std::int32_t position = 0;  ///< 1-based
   std::optional<double> survival, survival_trajectory, survival_visited;
   std::optional<double> conditional, predicted_conditional, conditional_ece;
   std::optional<double> predicted, predicted_se;
@@ -57,7 +58,7 @@ struct PolicyResult {
   std::int32_t concurrency = 1;
   bool lossless = true;
   std::optional<double> tau, tau_interior;
-  std::optional<double> tau_lo, tau_hi;        ///< bracket where rounds are censored (rounds traces)
+  std::optional<double> tau_lo, tau_hi;  ///< bracket where rounds are censored (rounds traces)
   std::optional<std::int64_t> censored_rounds;
   std::optional<double> rounds;
   std::optional<double> tokens;
@@ -68,16 +69,16 @@ struct PolicyResult {
 };
 
 struct ReplayResult {
-  std::string version;                         ///< of the tool
-  std::string backend;                         ///< "cpu" or "cuda"
+  std::string version;  ///< of the tool
+  std::string backend;  ///< "cpu" or "cuda"
   std::string device;
   std::uint64_t seed = 0;
   std::int32_t repeats = 0;
   LinearCost cost;
   std::vector<TraceSummary> traces;
   std::vector<PositionResult> positions;
-  std::vector<PolicyResult> results;           ///< ranked: rank_results()
-  double seconds = 0;                          ///< the only field that may differ between two runs
+  std::vector<PolicyResult> results;  ///< ranked: rank_results()
+  double seconds = 0;                 ///< the only field that may differ between two runs
 };
 
 /// Sorts `results` by tokens_per_cost, best first; rows without one last; ties keep their order.

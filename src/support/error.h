@@ -18,7 +18,8 @@ enum class ExitCode : int {
 };
 
 /// The one exception type of this project. `what()` is one line without a trailing newline:
-/// "<where>: <what>; <what to do>". Control characters and invalid UTF-8 in any of the three parts are escaped.
+/// "<where>: <what>; <what to do>". Control characters and invalid UTF-8 in any of the three parts
+/// are escaped.
 class Error : public std::runtime_error {
  public:
   /// `where`: file, dataset, row or line:column; may be empty. `remedy`: what to do; may be empty.

@@ -1,4 +1,5 @@
-// Text that is safe to show: escaping of hostile strings, and numbers that look the same everywhere.
+// Text that is safe to show: escaping of hostile strings, and numbers that look the same
+// everywhere.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,12 @@
 
 namespace dspark {
 
-/// Returns `text` with control characters and bytes that are not valid UTF-8 shown as \xNN (newline as \n, tab as \t).
+/// Returns `text` with control characters and bytes that are not valid UTF-8 shown as \xNN (newline
+/// as \n, tab as \t).
 [[nodiscard]] std::string escape_text(std::string_view text);
 
-/// The shortest decimal text that reads back as the same double; locale-free. Infinities and NaN never get here:
-/// a number that does not exist is an empty optional upstream.
+/// The shortest decimal text that reads back as the same double; locale-free. Infinities and NaN
+/// never get here: a number that does not exist is an empty optional upstream.
 [[nodiscard]] std::string shortest(double value);
 
 /// `bytes` in a unit a person reads ("1.24 GB", "512 B"); powers of 1000.

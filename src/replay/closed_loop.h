@@ -1,0 +1,36 @@
+// The closed loop of one request: a policy that accepts fewer tokens starts its next round
+// elsewhere (replay.md).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "policy/policy.h"
+#include "replay/outcome_table.h"
+
+namespace dspark {
+
+/// What one policy does on an outcome table; means are over the rounds of the closed loop.
+struct ClosedLoop {
+  double rounds = 0;                   ///< Σ v(n), expected rounds
+  double tokens = 0;                   ///< positions, each emitted once
+  double tau = 0;                      ///< tokens / rounds
+  std::optional<double> tau_interior;  ///< over rounds with a full block and a bonus token left
+  double verified_on_trajectory = 0;  ///< Σ v(n) ℓ(n) / rounds with the confidences along the text
+  std::optional<double>
+      verified;  ///< exact, or the mean over worlds; empty where worlds are needed but absent
+  std::optional<double>
+      verified_se;     ///< standard error over the repeats; empty where exact or a single repeat
+  bool exact = false;  ///< `verified` is exact
+};
+
+/// Expected number of rounds that start at each position under `policy` (v(n) of replay.md); [N].
+[[nodiscard]] std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
+                                               const LinearCost& cost);
+
+/// Follows `policy` through every sequence. `cost` is what `sps` optimises. Costs O(N·P·(1 +
+/// repeats·P)) steps; one thread.
+[[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
+                                     const LinearCost& cost);
+
+}  // namespace dspark

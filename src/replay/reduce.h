@@ -1,0 +1,24 @@
+// The reduce stage: one pass over an anchors trace, vocabulary-wide rows in, an OutcomeTable out.
+#pragma once
+
+#include "replay/outcome_table.h"
+#include "replay/replay.h"
+
+namespace dspark {
+
+/// What the reduce stage has to produce.
+struct ReduceRequest {
+  SamplingLabel sampling;  ///< the recorded setting
+  Verification verification = Verification::probabilistic;
+  bool worlds = false;  ///< sample worlds (a policy looks at confidences)
+};
+
+/// Reduces an anchors trace (replay.md: "The coupling", "What needs sampled worlds", "Greedy
+/// verification"). The result does not depend on `options.chunk` or on the backend. Memory: the
+/// heads, `tile_bytes` of vocabulary-wide rows (at least one anchor's), and the table. Throws
+/// Error(trace) if no block has a valid first row.
+[[nodiscard]] OutcomeTable reduce_anchors(Backend& backend, TraceFile& trace, const Heads& heads,
+                                          const ReduceRequest& request,
+                                          const ReplayOptions& options);
+
+}  // namespace dspark

@@ -1,0 +1,130 @@
+#include "replay/replay.h"
+
+#include <exception>
+
+#include "cost/cost.h"
+#include "replay/closed_loop.h"
+#include "replay/open_loop.h"
+#include "replay/reduce.h"
+#include "replay/rounds.h"
+
+namespace dspark {
+namespace {
+
+/// Fields that every row of a job shares, and those that follow from tau and what was verified.
+void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row) {
+  row.trace = job.trace.header().file;
+  row.verification = verification_name(job.verification);
+  row.sampling = job.sampling;
+  row.policy = policy_name(policy);
+  row.parameters = policy_parameters(policy);
+  if (row.tau) row.accepted_per_round = *row.tau - 1.0;
+  const bool speculates = !std::holds_alternative<NoSpeculation>(policy);
+  if (row.verified_per_round) {
+    if (*row.verified_per_round > 0 && row.accepted_per_round) {
+      row.acceptance_rate = *row.accepted_per_round / *row.verified_per_round;
+    }
+    row.cost_per_round =
+        speculates ? round_cost(job.cost, *row.verified_per_round) : step_cost(job.cost);
+    if (row.tau && *row.cost_per_round > 0) row.tokens_per_cost = *row.tau / *row.cost_per_round;
+    if (row.tokens_per_cost && step_cost(job.cost) > 0) {
+      row.speedup = *row.tokens_per_cost * step_cost(job.cost);
+    }
+  }
+}
+
+void add_positions(const ReplayJob& job, std::vector<PositionResult> positions,
+                   ReplayResult& result) {
+  for (PositionResult& position : positions) {
+    position.trace = job.trace.header().file;
+    position.verification = verification_name(job.verification);
+    position.sampling = job.sampling;
+    result.positions.push_back(std::move(position));
+  }
+}
+
+PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
+                              const LinearCost& cost) {
+  const ClosedLoop loop = closed_loop(table, policy, cost);
+  PolicyResult row;
+  row.tau = loop.tau;
+  row.tau_interior = loop.tau_interior;
+  row.rounds = loop.rounds;
+  row.tokens = loop.tokens;
+  row.verified_per_round = loop.verified;
+  row.verified_per_round_se = loop.verified_se;
+  row.verified_per_round_on_trajectory = loop.verified_on_trajectory;
+  return row;
+}
+
+/// Evaluates every policy; each row is the work of one thread, so the result does not depend on
+/// their number.
+template <class Evaluate>
+void add_rows(const ReplayJob& job, int threads, ReplayResult& result, Evaluate&& evaluate) {
+  const auto count = static_cast<std::int64_t>(job.policies.size());
+  const std::size_t first = result.results.size();
+  result.results.resize(first + job.policies.size());
+  std::exception_ptr failure;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      const Policy& policy = job.policies[static_cast<std::size_t>(i)];
+      PolicyResult row = evaluate(policy);
+      complete_row(job, policy, row);
+      result.results[first + static_cast<std::size_t>(i)] = std::move(row);
+    } catch (...) {
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
+                         TraceSummary& summary, ReplayResult& result) {
+  const OutcomeTable table = reduce_anchors(
+      backend, job.trace, job.heads,
+      {.sampling = job.sampling, .verification = job.verification, .worlds = true}, options);
+  summary.anchors = table.anchors();
+  summary.sequences = static_cast<std::int64_t>(table.sequence_offsets.size()) - 1;
+  summary.invalid_rows += table.invalid_rows;
+  summary.impossible_tokens += table.impossible_tokens;
+  summary.near_ties += table.near_ties;
+  add_positions(job, open_loop(table), result);
+  add_rows(job, options.threads, result,
+           [&](const Policy& policy) { return evaluate_anchors(table, policy, job.cost); });
+}
+
+void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
+                        TraceSummary& summary, ReplayResult& result) {
+  const RoundTable table =
+      replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
+  std::int64_t reproduced = 0, diverged = 0, censored = 0;
+  for (const RoundOutcome& round : table.rounds) {
+    reproduced += round.reproduced;
+    diverged += round.diverged_slot > 0;
+    censored += round.censored;
+    summary.near_ties += round.near_tie;
+  }
+  summary.rounds = static_cast<std::int64_t>(table.rounds.size());
+  if (table.outcomes_recorded) summary.reproduced = reproduced;
+  if (table.drafts_replayed) summary.diverged = diverged;
+  summary.censored = censored;
+  summary.invalid_rows += table.invalid_rows;
+  add_positions(job, round_positions(table), result);
+  add_rows(job, options.threads, result,
+           [&](const Policy& policy) { return evaluate_rounds(table, policy, job.cost); });
+}
+
+}  // namespace
+
+void replay_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
+                  TraceSummary& summary, ReplayResult& result) {
+  if (job.trace.header().kind == TraceKind::rounds) {
+    replay_round_trace(backend, job, options, summary, result);
+  } else {
+    replay_anchor_trace(backend, job, options, summary, result);
+  }
+}
+
+}  // namespace dspark

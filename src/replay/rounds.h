@@ -1,0 +1,55 @@
+// Replay of a rounds trace: what an engine did, round by round, done again with the DSpark
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "replay/replay.h"
+
+namespace dspark {
+
+/// One round, replayed. Draft slots are 1-based; P = block size.
+struct RoundOutcome {
+  std::int32_t slots = 0;  ///< drafts a policy sees: P, cut before the first invalid row
+  std::int32_t accepted =
+      0;  ///< drafts accepted when all `slots` are verified (at least this many if censored)
+  std::int32_t diverged_slot =
+      0;                    ///< first slot whose draft differs from the recorded one; 0: none
+  bool censored = false;    ///< a draft that differs was accepted: no further target row exists
+  bool reproduced = false;  ///< drafts, accept length and accepted tokens are the recorded ones
+  bool near_tie = false;    ///< a decision within 1e-3 of going the other way
+};
+
+/// A replayed rounds trace.
+struct RoundTable {
+  std::int32_t block_size = 0;
+  bool has_confidence = false;
+  bool drafts_replayed =
+      false;  ///< false: no uniforms are recorded, the recorded drafts were taken as proposed
+  bool outcomes_recorded = false;    ///< acceptance was replayed with the recorded uniforms (or
+                                     ///< greedily), so it can be compared
+  std::vector<RoundOutcome> rounds;  ///< [M]
+  std::vector<float> confidence;     ///< [M, P] of the proposed drafts; NaN: none
+  std::int64_t invalid_rows = 0;
+  std::string first_problem;  ///< the first invalid row, for a notice
+};
+
+/// Proposes, verifies and compares every round of `trace` under its recorded sampling. Greedy: by
+/// argmax; else with the recorded uniforms where there are some, and with keyed ones (seed,
+/// request, round, slot) where there are none. Memory: the heads and one chunk of rounds. Does not
+/// depend on the chunk or the backend. Throws Error(trace) if no round has a valid first row.
+[[nodiscard]] RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
+                                       const SamplingLabel& sampling, Verification verification,
+                                       const ReplayOptions& options);
+
+/// Positions and rows of a replayed rounds trace (identity fields are the caller's to fill).
+/// Lengths of a policy shorten what was verified: accepted = min(a, ℓ). Where rounds are censored
+/// under a policy, tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows
+/// from it are the lower bound.
+[[nodiscard]] std::vector<PositionResult> round_positions(const RoundTable& table);
+[[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
+                                           const LinearCost& cost);
+
+}  // namespace dspark
