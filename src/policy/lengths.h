@@ -1,5 +1,6 @@
-// The length rules of the policies as pure functions, shared by the replay and the kernels. `confidence[k]` is the drafter's
-// claim that draft k+1 is accepted given that the first k were. All return a number of draft tokens in [0, slots].
+// The length rules of the policies as pure functions, shared by the replay and the kernels.
+// `confidence[k]` is the drafter's claim that draft k+1 is accepted given that the first k were.
+// All return a number of draft tokens in [0, slots].
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace dspark {
 
-/// Lower and upper length for a block of `slots` drafts: max_length ≤ 0 means all slots; the lower one never exceeds the upper.
+/// Lower and upper length for a block of `slots` drafts: max_length ≤ 0 means all slots; the lower
+/// one never exceeds the upper.
 struct LengthLimits {
   std::int32_t lower;
   std::int32_t upper;
@@ -23,13 +25,14 @@ DSPARK_HD LengthLimits length_limits(std::int32_t slots, std::int32_t min_length
   return {lower, upper};
 }
 
-/// `fixed`: that many drafts.
+/// `fixed`: that many drafts; a negative length counts as 0.
 DSPARK_HD std::int32_t fixed_length(std::int32_t slots, std::int32_t length) {
+  if (length < 0) return 0;
   return length < slots ? length : slots;
 }
 
-/// `threshold`, cumulative (TensorRT-Edge-LLM): longest prefix whose product of confidences is at least `threshold`.
-/// threshold ≤ 0 gives the upper limit. NaN stops.
+/// `threshold`, cumulative (TensorRT-Edge-LLM): longest prefix whose product of confidences is at
+/// least `threshold`. threshold ≤ 0 gives the upper limit. NaN stops.
 DSPARK_HD std::int32_t cumulative_threshold_length(const float* confidence, std::int32_t slots,
                                                    double threshold, std::int32_t min_length,
                                                    std::int32_t max_length) {
@@ -45,24 +48,25 @@ DSPARK_HD std::int32_t cumulative_threshold_length(const float* confidence, std:
   return length < limits.lower ? limits.lower : length;
 }
 
-/// `threshold`, per position (DeepSpec, vLLM): stop before the first confidence below `threshold`. NaN stops.
+/// `threshold`, per position (DeepSpec, vLLM): stop before the first confidence below `threshold`.
+/// NaN stops.
 DSPARK_HD std::int32_t position_threshold_length(const float* confidence, std::int32_t slots,
                                                  double threshold, std::int32_t min_length,
                                                  std::int32_t max_length) {
   const LengthLimits limits = length_limits(slots, min_length, max_length);
   std::int32_t length = 0;
-  while (length < limits.upper &&
-         static_cast<double>(confidence[length]) >= threshold) {
+  while (length < limits.upper && static_cast<double>(confidence[length]) >= threshold) {
     ++length;
   }
   return length < limits.lower ? limits.lower : length;
 }
 
-/// `sps` (TensorRT-Edge-LLM): the length in [lower, upper] with the most expected tokens (1 + Σ survival) per cost; a longer
-/// one must be strictly better; the first length whose survival is below the floor is the last one looked at.
-DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots, double survival_floor,
-                                  std::int32_t min_length, std::int32_t max_length,
-                                  const LinearCost& cost) {
+/// `sps` (TensorRT-Edge-LLM): the length in [lower, upper] with the most expected tokens (1 + Σ
+/// survival) per cost; a longer one must be strictly better; the first length whose survival is
+/// below the floor is the last one looked at.
+DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots,
+                                  double survival_floor, std::int32_t min_length,
+                                  std::int32_t max_length, const LinearCost& cost) {
   const LengthLimits limits = length_limits(slots, min_length, max_length);
   double survival = 1;
   double expected = 1;
@@ -74,8 +78,8 @@ DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots, d
       expected += survival;
     }
     if (length < limits.lower) continue;
-    double price = cost.draft + cost.verify_base + cost.verify_token * (length + 1) +
-                   cost.accept * length;
+    double price =
+        cost.draft + cost.verify_base + cost.verify_token * (length + 1) + cost.accept * length;
     if (price < 1e-6) price = 1e-6;
     const double score = expected / price;
     if (score > best) {

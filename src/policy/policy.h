@@ -27,7 +27,10 @@ struct FixedLength {
   bool operator==(const FixedLength&) const = default;
 };
 
+/// What a threshold is compared with: the product of the confidences so far, or each of them.
 enum class ThresholdRule { cumulative, per_position };
+/// "cumulative" or "per_position".
+[[nodiscard]] const char* threshold_rule_name(ThresholdRule rule);
 
 /// Lengths by a threshold on the confidences. `max_length` 0: the block size.
 struct Threshold {
@@ -53,18 +56,20 @@ using Policy = std::variant<NoSpeculation, FixedLength, Threshold, Sps>;
 
 /// A parameter as it is printed: an integer, a number or a word.
 using ParameterValue = std::variant<std::int64_t, double, std::string>;
-/// The policy's parameters in their printing order.
+/// The policy's parameters in their printing order; `max_length` only where it is a limit of its
+/// own (not 0).
 [[nodiscard]] std::vector<std::pair<std::string, ParameterValue>> policy_parameters(
     const Policy& policy);
 
 /// True if the rule looks at confidences (then what it verifies needs sampled worlds).
 [[nodiscard]] bool uses_confidence(const Policy& policy);
 
-/// The largest length the policy names (fixed length, min and max lengths), for the check against a trace's block size.
+/// The largest length the policy names (fixed length, min and max lengths), for the check against a
+/// trace's block size.
 [[nodiscard]] std::int32_t largest_named_length(const Policy& policy);
 
-/// Drafts to verify for a block of `slots` drafts with these confidences (unused where the rule does not look at them).
-/// `cost` is what `sps` optimises.
+/// Drafts to verify for a block of `slots` drafts with these confidences (unused where the rule
+/// does not look at them). `cost` is what `sps` optimises.
 [[nodiscard]] std::int32_t scheduled_length(const Policy& policy, const float* confidence,
                                             std::int32_t slots, const LinearCost& cost);
 
