@@ -23,46 +23,54 @@ struct SamplingChoice {
   std::optional<std::int64_t> top_k;
   std::optional<double> top_p;
   TopPRule top_p_rule = TopPRule::water_filling;
-  SourcePosition position;
+  SourcePosition position;  ///< of the `sampling` map
 };
 
 /// One policy with the place it came from.
 struct PlanRow {
   Policy policy;
-  SourcePosition position;
+  SourcePosition position;  ///< of the policy's entry
+  SourcePosition
+      length_position{};  ///< of the largest length that it names; line 0 where the file names none
 };
 
 struct Plan {
-  std::string file;                         ///< policy file, or empty for the default sweep
-  std::vector<Verification> verification;   ///< empty: what each trace was recorded with
+  std::string file;                        ///< policy file, or empty for the default sweep
+  std::vector<Verification> verification;  ///< empty: what each trace was recorded with
   SourcePosition verification_position;
-  std::vector<SamplingChoice> sampling;     ///< at least one
+  std::vector<SamplingChoice> sampling;  ///< at least one
   LinearCost cost;
-  std::vector<std::int32_t> concurrency;    ///< in this version always {1}
-  std::vector<PlanRow> rows;                ///< empty if default_sweep
-  bool default_sweep = false;               ///< rows depend on the trace's block size: default_rows()
+  std::vector<std::int32_t> concurrency;  ///< in this version always {1}
+  std::vector<PlanRow> rows;              ///< empty if default_sweep
+  bool default_sweep = false;             ///< rows depend on the trace's block size: default_rows()
 };
 
 /// At most this many rows come out of a policy file.
 inline constexpr std::int64_t kMaxPlanRows = 100000;
 
-/// Reads and validates a policy file ("-": standard input). Throws Error(policy) with file:line:column.
+/// Reads and validates a policy file ("-": standard input). Throws Error(policy) with
+/// file:line:column.
 [[nodiscard]] Plan read_plan(const std::string& path);
 /// The same from text; `name` stands in messages.
 [[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name);
 /// The plan without a policy file.
 [[nodiscard]] Plan default_plan();
 
-/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps. Without confidences
+/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps.
+/// Without confidences
 /// (`with_confidence` false) only the rows that need none.
 [[nodiscard]] std::vector<PlanRow> default_rows(std::int32_t block_size, bool with_confidence);
 
-/// The rows to replay on a trace: the plan's own (or the default sweep), and always `none` and every fixed length; equal
-/// rows once, in a stable order. Throws Error(policy) with line:column where a row names a length above `block_size`.
+/// The rows to replay on a trace: `none` and every fixed length, always, then the plan's own (or
+/// the default sweep) in their order; equal rows once. `with_confidence` false thins out the
+/// default sweep only: a policy that was asked for stays, and the caller, who knows what is
+/// missing, refuses it. Throws Error(policy) with line:column where a row names a length above
+/// `block_size`.
 [[nodiscard]] std::vector<PlanRow> rows_for_block_size(const Plan& plan, std::int32_t block_size,
                                                        bool with_confidence);
 
-/// The plan as a policy file that reads back to the same plan (`run --print-policy`).
+/// The plan as a policy file that reads back to the same plan, positions aside (`run
+/// --print-policy`).
 [[nodiscard]] std::string print_plan(const Plan& plan);
 
 }  // namespace dspark
