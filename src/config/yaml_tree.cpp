@@ -64,7 +64,10 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    attach(add(YamlNode::Kind::null, mark, anchor));
+    YamlNode& node = add(YamlNode::Kind::null, mark, anchor);
+    // Nothing has no place of its own; the parser gives that of whatever comes next.
+    if (awaits_value()) node.position = open_.back().key_position;
+    attach(node);
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -151,6 +154,12 @@ class TreeBuilder : public YAML::EventHandler {
     return i < text_.size() && std::string_view("'\"|>").find(text_[i]) != std::string_view::npos;
   }
 
+  [[nodiscard]] bool in_map() const {
+    return !open_.empty() && open_.back().node->kind == YamlNode::Kind::map;
+  }
+  [[nodiscard]] bool awaits_key() const { return in_map() && open_.back().expects_key; }
+  [[nodiscard]] bool awaits_value() const { return in_map() && !open_.back().expects_key; }
+
   void count(std::int64_t nodes, const YAML::Mark& mark) {
     count_ += nodes;
     if (has_aliases_ && count_ > kMaxNodesWithAliases) {
@@ -177,8 +186,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (open_.size() >= kMaxYamlDepth) {
       fail(mark, fmt::format("more than {} levels of nesting", kMaxYamlDepth), "nest less");
     }
-    if (!open_.empty() && open_.back().node->kind == YamlNode::Kind::map &&
-        open_.back().expects_key) {
+    if (awaits_key()) {
       fail(mark, "a list or map as a key", "use a word as key");
     }
     const std::int64_t before = count_;

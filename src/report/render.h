@@ -9,8 +9,8 @@ namespace dspark {
 
 enum class OutputFormat { table, md, csv, json, jsonl };
 
-/// Renders the result in a format: the whole text, ending in a newline. Everything but `run` (json, jsonl) is a function of
-/// the result alone. Text that came from files is escaped.
+/// Renders the result in a format: the whole text, ending in a newline. Everything but `run` (json,
+/// jsonl) is a function of the result alone. Text that came from files is escaped.
 [[nodiscard]] std::string render(const ReplayResult& result, OutputFormat format);
 
 }  // namespace dspark
