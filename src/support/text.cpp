@@ -65,7 +65,7 @@ std::string human_bytes(std::uint64_t bytes) {
   constexpr std::array<const char*, 7> units = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  while (value >= 1000.0 && unit + 1 < units.size()) {
+  while (value >= 999.5 && unit + 1 < units.size()) {  // what would show as 1e+03
     value /= 1000.0;
     ++unit;
   }
