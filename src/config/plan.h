@@ -23,13 +23,15 @@ struct SamplingChoice {
   std::optional<std::int64_t> top_k;
   std::optional<double> top_p;
   TopPRule top_p_rule = TopPRule::water_filling;
-  SourcePosition position;
+  SourcePosition position;  ///< of the `sampling` map
 };
 
 /// One policy with the place it came from.
 struct PlanRow {
   Policy policy;
-  SourcePosition position;
+  SourcePosition position;  ///< of the policy's entry
+  SourcePosition
+      length_position{};  ///< of the largest length that it names; line 0 where the file names none
 };
 
 struct Plan {
@@ -59,13 +61,16 @@ inline constexpr std::int64_t kMaxPlanRows = 100000;
 /// (`with_confidence` false) only the rows that need none.
 [[nodiscard]] std::vector<PlanRow> default_rows(std::int32_t block_size, bool with_confidence);
 
-/// The rows to replay on a trace: the plan's own (or the default sweep), and always `none` and
-/// every fixed length; equal rows once, in a stable order. Throws Error(policy) with line:column
-/// where a row names a length above `block_size`.
+/// The rows to replay on a trace: `none` and every fixed length, always, then the plan's own (or
+/// the default sweep) in their order; equal rows once. `with_confidence` false thins out the
+/// default sweep only: a policy that was asked for stays, and the caller, who knows what is
+/// missing, refuses it. Throws Error(policy) with line:column where a row names a length above
+/// `block_size`.
 [[nodiscard]] std::vector<PlanRow> rows_for_block_size(const Plan& plan, std::int32_t block_size,
                                                        bool with_confidence);
 
-/// The plan as a policy file that reads back to the same plan (`run --print-policy`).
+/// The plan as a policy file that reads back to the same plan, positions aside (`run
+/// --print-policy`).
 [[nodiscard]] std::string print_plan(const Plan& plan);
 
 }  // namespace dspark

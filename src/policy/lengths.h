@@ -25,8 +25,9 @@ DSPARK_HD LengthLimits length_limits(std::int32_t slots, std::int32_t min_length
   return {lower, upper};
 }
 
-/// `fixed`: that many drafts.
+/// `fixed`: that many drafts; a negative length counts as 0.
 DSPARK_HD std::int32_t fixed_length(std::int32_t slots, std::int32_t length) {
+  if (length < 0) return 0;
   return length < slots ? length : slots;
 }
 

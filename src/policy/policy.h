@@ -27,7 +27,10 @@ struct FixedLength {
   bool operator==(const FixedLength&) const = default;
 };
 
+/// What a threshold is compared with: the product of the confidences so far, or each of them.
 enum class ThresholdRule { cumulative, per_position };
+/// "cumulative" or "per_position".
+[[nodiscard]] const char* threshold_rule_name(ThresholdRule rule);
 
 /// Lengths by a threshold on the confidences. `max_length` 0: the block size.
 struct Threshold {
@@ -53,7 +56,8 @@ using Policy = std::variant<NoSpeculation, FixedLength, Threshold, Sps>;
 
 /// A parameter as it is printed: an integer, a number or a word.
 using ParameterValue = std::variant<std::int64_t, double, std::string>;
-/// The policy's parameters in their printing order.
+/// The policy's parameters in their printing order; `max_length` only where it is a limit of its
+/// own (not 0).
 [[nodiscard]] std::vector<std::pair<std::string, ParameterValue>> policy_parameters(
     const Policy& policy);
 

@@ -6,9 +6,7 @@
 #include <cstddef>
 
 namespace dspark {
-namespace {
 
-// Length of the valid UTF-8 sequence that starts at text[i], or 0.
 std::size_t utf8_length(std::string_view text, std::size_t i) {
   const auto byte = [&](std::size_t j) { return static_cast<unsigned char>(text[j]); };
   const unsigned char lead = byte(i);
@@ -37,8 +35,6 @@ std::size_t utf8_length(std::string_view text, std::size_t i) {
   if (code >= 0x80 && code < 0xA0) return 0;  // C1 control characters
   return length;
 }
-
-}  // namespace
 
 std::string escape_text(std::string_view text) {
   std::string out;
@@ -69,7 +65,7 @@ std::string human_bytes(std::uint64_t bytes) {
   constexpr std::array<const char*, 7> units = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  while (value >= 1000.0 && unit + 1 < units.size()) {
+  while (value >= 999.5 && unit + 1 < units.size()) {  // what would show as 1e+03
     value /= 1000.0;
     ++unit;
   }

@@ -1,0 +1,41 @@
+// What a person reads, before it is laid out: titles and grids of finished cells, for the terminal
+// and for Markdown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replay/result.h"
+
+namespace dspark {
+
+/// One column; `cells` are escaped, finished texts, "-" where a number does not exist.
+struct GridColumn {
+  std::string header;
+  bool is_number = true;  ///< to the right
+  std::vector<std::string> cells;
+};
+
+/// Columns of equal length; no columns where there is nothing to show.
+struct Grid {
+  std::vector<GridColumn> columns;
+  [[nodiscard]] std::size_t rows() const {
+    return columns.empty() ? 0 : columns.front().cells.size();
+  }
+};
+
+/// One trace under one verification.
+struct Section {
+  std::string title;  ///< file and verification
+  std::string about;  ///< what was recorded; empty where the result has no summary of the trace
+  Grid positions;
+  Grid policies;  ///< best first, ranked within the section
+};
+
+/// What ran, and under which cost: one or more lines, without newline.
+[[nodiscard]] std::vector<std::string> preamble(const ReplayResult& result);
+
+/// The sections in the order of the traces, then of the rows.
+[[nodiscard]] std::vector<Section> make_sections(const ReplayResult& result);
+
+}  // namespace dspark

@@ -1,0 +1,218 @@
+// The result as JSON and JSON lines; both are made of the same objects.
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/formats.h"
+#include "support/text.h"
+
+namespace dspark {
+namespace {
+
+// Text that came from files is escaped first, so only quotes and backslashes are left to JSON.
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : escape_text(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// A number that does not exist is null, and so is one that JSON cannot write.
+std::string json_number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? shortest(*value) : "null";
+}
+
+std::string json_integer(const std::optional<std::int64_t>& value) {
+  return value ? std::to_string(*value) : "null";
+}
+
+std::string json_parameter(const ParameterValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* number = std::get_if<double>(&value)) return json_number(*number);
+  return json_text(std::get<std::string>(value));
+}
+
+// Fields in the order in which they are added.
+class Object {
+ public:
+  Object& raw(std::string_view name, const std::string& json) {
+    if (!text_.empty()) text_ += ", ";
+    text_ += json_text(name) + ": " + json;
+    return *this;
+  }
+  Object& text(std::string_view name, std::string_view value) {
+    return raw(name, json_text(value));
+  }
+  Object& integer(std::string_view name, const std::optional<std::int64_t>& value) {
+    return raw(name, json_integer(value));
+  }
+  Object& number(std::string_view name, const std::optional<double>& value) {
+    return raw(name, json_number(value));
+  }
+  Object& boolean(std::string_view name, bool value) { return raw(name, value ? "true" : "false"); }
+
+  [[nodiscard]] std::string str() const { return "{" + text_ + "}"; }
+  /// The fields alone, to go on from in another object.
+  [[nodiscard]] const std::string& fields() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+Object tool_of(const ReplayResult& result) {
+  Object out;
+  out.text("version", result.version).text("backend", result.backend).text("device", result.device);
+  return out;
+}
+
+// What the numbers depend on besides the traces and the policies.
+Object settings_of(const ReplayResult& result) {
+  Object linear;
+  linear.number("draft", result.cost.draft)
+      .number("verify_base", result.cost.verify_base)
+      .number("verify_token", result.cost.verify_token)
+      .number("accept", result.cost.accept);
+  Object cost;
+  cost.raw("linear", linear.str());
+  Object out;
+  out.raw("seed", std::to_string(result.seed))
+      .integer("repeats", result.repeats)
+      .raw("cost", cost.str());
+  return out;
+}
+
+Object sampling_of(const SamplingLabel& sampling) {
+  Object out;
+  out.number("temperature", sampling.temperature)
+      .integer("top_k", sampling.top_k)
+      .number("top_p", sampling.top_p)
+      .text("top_p_rule", sampling.top_p_rule);
+  return out;
+}
+
+Object object_of(const TraceSummary& trace) {
+  Object out;
+  out.text("file", trace.file)
+      .text("kind", trace.kind)
+      .integer("vocab_size", trace.vocab_size)
+      .integer("block_size", trace.block_size)
+      .integer("anchors", trace.anchors)
+      .integer("sequences", trace.sequences)
+      .number("temperature", trace.temperature)
+      .text("domain", trace.domain)
+      .integer("rounds", trace.rounds)
+      .integer("reproduced", trace.reproduced)
+      .integer("diverged", trace.diverged)
+      .integer("censored", trace.censored)
+      .integer("invalid_rows", trace.invalid_rows)
+      .integer("impossible_tokens", trace.impossible_tokens)
+      .integer("near_ties", trace.near_ties);
+  return out;
+}
+
+Object object_of(const PositionResult& position) {
+  Object out;
+  out.text("trace", position.trace)
+      .text("verification", position.verification)
+      .raw("sampling", sampling_of(position.sampling).str())
+      .integer("position", position.position)
+      .number("survival", position.survival)
+      .number("survival_trajectory", position.survival_trajectory)
+      .number("survival_visited", position.survival_visited)
+      .number("conditional", position.conditional)
+      .number("predicted_conditional", position.predicted_conditional)
+      .number("conditional_ece", position.conditional_ece)
+      .number("predicted", position.predicted)
+      .number("predicted_se", position.predicted_se)
+      .number("top1_agreement", position.top1_agreement);
+  return out;
+}
+
+Object object_of(const PolicyResult& row) {
+  Object parameters;
+  for (const auto& [name, value] : row.parameters) parameters.raw(name, json_parameter(value));
+  Object out;
+  out.text("trace", row.trace)
+      .text("verification", row.verification)
+      .raw("sampling", sampling_of(row.sampling).str())
+      .text("policy", row.policy)
+      .raw("parameters", parameters.str())
+      .integer("concurrency", row.concurrency)
+      .boolean("lossless", row.lossless)
+      .number("tau", row.tau)
+      .number("tau_interior", row.tau_interior)
+      .number("tau_lo", row.tau_lo)
+      .number("tau_hi", row.tau_hi)
+      .integer("censored_rounds", row.censored_rounds)
+      .number("rounds", row.rounds)
+      .number("tokens", row.tokens)
+      .number("accepted_per_round", row.accepted_per_round)
+      .number("verified_per_round", row.verified_per_round)
+      .number("verified_per_round_se", row.verified_per_round_se)
+      .number("verified_per_round_on_trajectory", row.verified_per_round_on_trajectory)
+      .number("acceptance_rate", row.acceptance_rate)
+      .number("cost_per_round", row.cost_per_round)
+      .number("tokens_per_cost", row.tokens_per_cost)
+      .number("speedup", row.speedup);
+  return out;
+}
+
+Object run_of(const ReplayResult& result) {
+  Object out;
+  out.number("seconds", result.seconds);
+  return out;
+}
+
+template <class Item>
+std::string json_array(const std::vector<Item>& items) {
+  if (items.empty()) return "[]";
+  std::string out = "[\n";
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    out += "    " + object_of(items[i]).str() + (i + 1 < items.size() ? ",\n" : "\n");
+  }
+  return out + "  ]";
+}
+
+std::string json_line(std::string_view type, const Object& object) {
+  Object out;
+  out.text("type", type);
+  return "{" + out.fields() + ", " + object.fields() + "}\n";
+}
+
+constexpr const char* kFormatName = "dspark-replay-result";
+constexpr std::int64_t kFormatVersion = 1;
+
+}  // namespace
+
+std::string render_json(const ReplayResult& result) {
+  std::string out = "{\n";
+  out += "  \"format\": " + json_text(kFormatName) + ",\n";
+  out += "  \"format_version\": " + json_integer(kFormatVersion) + ",\n";
+  out += "  \"tool\": " + tool_of(result).str() + ",\n";
+  out += "  \"settings\": " + settings_of(result).str() + ",\n";
+  out += "  \"traces\": " + json_array(result.traces) + ",\n";
+  out += "  \"positions\": " + json_array(result.positions) + ",\n";
+  out += "  \"results\": " + json_array(result.results) + ",\n";
+  out += "  \"run\": " + run_of(result).str() + "\n";
+  return out + "}\n";
+}
+
+std::string render_jsonl(const ReplayResult& result) {
+  Object header;
+  header.text("format", kFormatName)
+      .integer("format_version", kFormatVersion)
+      .raw("tool", tool_of(result).str())
+      .raw("settings", settings_of(result).str());
+  std::string out = json_line("header", header);
+  for (const auto& trace : result.traces) out += json_line("trace", object_of(trace));
+  for (const auto& position : result.positions) out += json_line("position", object_of(position));
+  for (const auto& row : result.results) out += json_line("result", object_of(row));
+  return out + json_line("run", run_of(result));
+}
+
+}  // namespace dspark
