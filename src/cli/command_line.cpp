@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/output.h"
@@ -24,10 +25,34 @@ constexpr const char* kExitCodes =
     "  6  done, but some rows of a trace were invalid (--strict: or rounds diverged)\n"
     "  128 + N  ended by signal N\n";
 
-std::string names_of(const std::map<std::string, std::unique_ptr<Command>>& commands) {
+using Commands = std::vector<std::pair<std::string, std::unique_ptr<Command>>>;
+
+std::string names_of(const Commands& commands) {
   std::string names;
   for (const auto& [name, command] : commands) names += (names.empty() ? "" : ", ") + name;
   return names;
+}
+
+Command* find_command(const Commands& commands, const std::string& name) {
+  const auto found = std::find_if(commands.begin(), commands.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  return found == commands.end() ? nullptr : found->second.get();
+}
+
+bool is_answered_here(const std::string& flag) {
+  return flag == "-h" || flag == "--help" || flag == "--version";
+}
+
+// The parser would take a command that is not there for a missing one.
+void check_first_argument(const Commands& commands, int argc, const char* const* argv) {
+  const std::string known = "the commands are " + names_of(commands);
+  if (argc < 2) throw usage_error("", "no command given", known + "; see dspark-replay --help");
+  const std::string first = argv[1];
+  if (find_command(commands, first) != nullptr || is_answered_here(first)) return;
+  if (!first.empty() && first.front() == '-') {
+    throw usage_error(first, "the command comes before its flags", known);
+  }
+  throw usage_error(first.empty() ? "''" : first, "unknown command", known);
 }
 
 }  // namespace
@@ -41,27 +66,19 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   app.footer(kExitCodes);
   app.require_subcommand(1);
 
-  std::map<std::string, std::unique_ptr<Command>> commands;
-  commands.emplace("run", make_run_command(app));
-  commands.emplace("inspect", make_inspect_command(app));
+  Commands commands;
+  commands.emplace_back("run", make_run_command(app));
+  commands.emplace_back("inspect", make_inspect_command(app));
   for (const auto& [name, command] : commands) {
     CLI::App* const parser = app.get_subcommand(name);
     parser->set_help_flag("-h,--help", "Print this help and exit");
     parser->footer(kExitCodes);
     parser->allow_extras();  // reported below, by name
   }
+  check_first_argument(commands, argc, argv);
 
-  const std::string first = argc > 1 ? argv[1] : "";
-  if (argc < 2) {
-    throw usage_error(
-        "", "no command given",
-        fmt::format("the commands are {}; see dspark-replay --help", names_of(commands)));
-  }
-  if ((first.empty() || first.front() != '-') && commands.count(first) == 0) {
-    throw usage_error(first, "unknown command",
-                      fmt::format("the commands are {}", names_of(commands)));
-  }
-
+  const std::string name = argv[1];
+  const std::string advice = fmt::format("see dspark-replay {} --help", name);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -70,19 +87,17 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& request) {
     Output("-").write(std::string(request.what()) + "\n");
     return ExitCode::done;
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // "<flag>: ..."; all flags here take one value
+    throw usage_error(text.substr(0, text.find(':')), "its value is missing", advice);
   } catch (const CLI::ParseError& error) {
-    throw usage_error("", error.what(),
-                      commands.count(first) != 0
-                          ? fmt::format("see dspark-replay {} --help", first)
-                          : "the command comes first; see dspark-replay --help");
+    throw usage_error("", error.what(), advice);
   }
 
-  const std::vector<std::string> unknown = app.get_subcommand(first)->remaining();
-  if (!unknown.empty()) {
-    throw usage_error(unknown.front(), "unknown flag",
-                      fmt::format("see dspark-replay {} --help", first));
+  for (const std::string& argument : app.get_subcommand(name)->remaining()) {
+    if (argument != "--") throw usage_error(argument, "unknown flag", advice);
   }
-  return commands.at(first)->execute();
+  return find_command(commands, name)->execute();
 }
 
 }  // namespace dspark

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <CLI/CLI.hpp>
 #include <map>
 #include <utility>
 
 #include "support/error.h"
 
 namespace dspark {
+
+void add_trace_arguments(CLI::App& app, std::vector<std::string>& traces, const std::string& help) {
+  app.add_option("TRACE", traces, help)->type_name("FILE");
+}
 
 void check_trace_arguments(const std::string& command, const std::vector<std::string>& traces) {
   if (traces.empty()) {

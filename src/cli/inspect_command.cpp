@@ -30,7 +30,7 @@ ExitCode exit_code_for(const std::vector<TraceReport>& reports) {
 class InspectCommand : public Command {
  public:
   explicit InspectCommand(CLI::App& app) : common_(app) {
-    app.add_option("TRACE", traces_, "Traces and heads files to read (HDF5)");
+    add_trace_arguments(app, traces_, "Traces and heads files to read (HDF5)");
   }
 
   ExitCode execute() override {

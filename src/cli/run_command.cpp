@@ -201,7 +201,7 @@ class RunCommand : public Command {
         chunk_(
             app, "--chunk", "N",
             "Anchors or rounds per step; changes memory and speed, never results (0: what fits)") {
-    app.add_option("TRACE", traces_, "Traces to replay (HDF5)");
+    add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
     app.add_flag("--print-policy", print_policy_,
                  "Print the resolved policy file and exit; needs no trace");
     app.add_flag("--strict", strict_, "Exit 6 also if rounds of a rounds trace diverge");
