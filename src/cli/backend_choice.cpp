@@ -1,0 +1,35 @@
+#include "cli/backend_choice.h"
+
+#include "backends/cpu/cpu_backend.h"
+#include "support/error.h"
+#if defined(DSPARK_CUDA)
+#include "backends/cuda/cuda_backend.h"
+#endif
+
+namespace dspark {
+namespace {
+
+#if defined(DSPARK_CUDA)
+std::string why_not_cuda() { return cuda_unavailable_reason(); }
+std::unique_ptr<Backend> make_cuda() { return make_cuda_backend(); }
+#else
+std::string why_not_cuda() { return "this build has no CUDA backend"; }
+std::unique_ptr<Backend> make_cuda() {
+  throw internal_error("make_cuda", "called in a build without CUDA");
+}
+#endif
+
+}  // namespace
+
+std::unique_ptr<Backend> choose_backend(BackendRequest request, int threads) {
+  if (request == BackendRequest::cpu) return make_cpu_backend(threads);
+  const std::string reason = why_not_cuda();
+  if (reason.empty()) return make_cuda();
+  if (request == BackendRequest::cuda) {
+    throw device_error("--backend cuda", reason,
+                       "use --backend cpu, or auto to take what there is");
+  }
+  return make_cpu_backend(threads);
+}
+
+}  // namespace dspark

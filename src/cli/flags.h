@@ -1,0 +1,70 @@
+// Flags: what every command accepts, and how their texts become values. Errors name the flag and
+// what it takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/backend_choice.h"
+#include "report/render.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace dspark {
+
+/// A flag that takes one value and may be given once.
+class ValueFlag {
+ public:
+  /// `names` as CLI11 writes them ("-o,--output"), `placeholder` stands for the value in the help.
+  ValueFlag(CLI::App& app, const std::string& names, const std::string& placeholder,
+            const std::string& help);
+  ValueFlag(const ValueFlag&) = delete;  // the parser keeps the address of text_
+  ValueFlag& operator=(const ValueFlag&) = delete;
+
+  /// The text that was given, if any. Throws Error(usage) if the flag was given twice.
+  [[nodiscard]] std::optional<std::string> text() const;
+  /// The whole number that was given, if any. Throws Error(usage) if it is none or lies outside
+  /// [smallest, largest].
+  [[nodiscard]] std::optional<std::uint64_t> whole_number(std::uint64_t smallest,
+                                                          std::uint64_t largest) const;
+  /// The number of bytes that was given, if any: at least 1, with an optional suffix k, M or G
+  /// (powers of 1000).
+  [[nodiscard]] std::optional<std::uint64_t> byte_count() const;
+  /// "--output": how messages call the flag.
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  std::string text_;
+  CLI::Option* option_;
+};
+
+/// The values of the flags that every command accepts.
+struct CommonOptions {
+  BackendRequest backend = BackendRequest::automatic;
+  OutputFormat format = OutputFormat::table;
+  std::string output = "-";
+  bool quiet = false;
+  int threads = 1;
+  std::uint64_t seed = 0;
+  std::string heads;                ///< empty: not given
+  std::uint64_t memory_budget = 0;  ///< bytes; 0: what the machine has
+};
+
+/// The flags themselves.
+class CommonFlags {
+ public:
+  explicit CommonFlags(CLI::App& app);
+  /// Throws Error(usage) if a value is not one the flag takes.
+  [[nodiscard]] CommonOptions values() const;
+
+ private:
+  ValueFlag backend_, format_, output_, threads_, seed_, heads_, memory_budget_;
+  bool quiet_ = false;
+};
+
+}  // namespace dspark

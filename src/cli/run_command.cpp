@@ -1,0 +1,273 @@
+// run: replays traces under policies and prints one row per policy.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "cli/command_line.h"
+#include "cli/flags.h"
+#include "cli/inputs.h"
+#include "cli/messages.h"
+#include "cli/output.h"
+#include "cli/settings.h"
+#include "config/plan.h"
+#include "replay/replay.h"
+#include "report/render.h"
+#include "support/version.h"
+#include "trace/trace.h"
+
+namespace dspark {
+namespace {
+
+constexpr std::uint64_t kMaxRepeats = 1000;
+constexpr std::uint64_t kMaxChunk = std::uint64_t{1} << 30;
+
+struct RunOptions {
+  CommonOptions common;
+  std::vector<std::string> traces;
+  std::optional<std::string> policy;
+  bool print_policy = false;
+  bool strict = false;
+  std::int32_t repeats = 4;
+  std::int64_t chunk = 0;
+};
+
+/// A trace that is open, and the settings it is replayed under.
+struct Recording {
+  std::unique_ptr<TraceFile> trace;
+  std::vector<Setting> settings;
+};
+
+std::unique_ptr<TraceFile> open_recording(const std::string& path) {
+  std::unique_ptr<TraceFile> trace = TraceFile::open(path);
+  if (trace->header().kind == TraceKind::heads) {
+    throw trace_error(path, "this is a heads file, with nothing recorded to replay",
+                      "give a trace, and this file with --heads if it is not found beside it");
+  }
+  return trace;
+}
+
+/// Opens every trace, and checks what the plan asks of them as far as that shows without their
+/// heads.
+std::vector<Recording> open_recordings(const std::vector<std::string>& paths, const Plan& plan,
+                                       Messages& messages) {
+  std::vector<Recording> recordings;
+  std::vector<TraceHeader> headers;
+  for (const std::string& path : paths) {
+    recordings.push_back({open_recording(path), {}});
+    headers.push_back(recordings.back().trace->header());
+  }
+  for (const TraceHeader& header : headers) {
+    static_cast<void>(rows_for_block_size(plan, header.block_size, true));  // lengths fit the block
+  }
+  SettingChoice choice = choose_settings(plan, headers);
+  for (std::size_t i = 0; i < recordings.size(); ++i) {
+    recordings[i].settings = std::move(choice.by_trace[i]);
+  }
+  for (const std::string& note : choice.notes) messages.note(note);
+  return recordings;
+}
+
+/// What a trace lacks for policies that look at confidences; empty if nothing.
+std::string missing_for_confidences(const TraceFile& trace, const Heads& heads) {
+  if (!heads.has_confidence()) return "no confidence head";
+  if (!trace.row_data(RowData::draft_hidden)) return "no draft_hidden";
+  return {};
+}
+
+/// The policies to replay on a trace.
+std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const Heads& heads,
+                                 Messages& messages) {
+  const std::string missing = missing_for_confidences(trace, heads);
+  const std::string& file = trace.header().file;
+  std::vector<Policy> policies;
+  for (const PlanRow& row : rows_for_block_size(plan, trace.header().block_size, missing.empty())) {
+    if (!missing.empty() && uses_confidence(row.policy)) {
+      throw policy_error(place_in_plan(plan, row.position),
+                         fmt::format("policy '{}' needs confidences, and {} has {}",
+                                     policy_name(row.policy), file, missing),
+                         "leave the policy out, or record what is missing");
+    }
+    policies.push_back(row.policy);
+  }
+  if (!missing.empty() && plan.default_sweep) {
+    messages.note(fmt::format("{}: {}, so thresholds and sps are left out", file, missing));
+  }
+  return policies;
+}
+
+TraceSummary summary_of(const TraceFile& trace) {
+  const TraceHeader& header = trace.header();
+  TraceSummary summary;
+  summary.file = header.file;
+  summary.vocab_size = header.vocab_size;
+  summary.block_size = header.block_size;
+  summary.temperature = header.temperature;
+  summary.domain = header.domain;
+  if (header.kind == TraceKind::anchors) {
+    summary.kind = "anchors";
+    summary.anchors = trace.blocks();
+  } else {
+    summary.kind = "rounds";
+    summary.rounds = trace.blocks();
+  }
+  return summary;
+}
+
+/// A trace under several settings is one trace: what they count are the same rows, not more of
+/// them.
+void merge_counts(TraceSummary& into, const TraceSummary& from) {
+  const auto larger = [](auto& a, const auto& b) { a = std::max(a, b); };
+  larger(into.sequences, from.sequences);
+  larger(into.reproduced, from.reproduced);
+  larger(into.diverged, from.diverged);
+  larger(into.censored, from.censored);
+  larger(into.invalid_rows, from.invalid_rows);
+  larger(into.impossible_tokens, from.impossible_tokens);
+  larger(into.near_ties, from.near_ties);
+}
+
+ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& plan,
+                               const RunOptions& options, const Output& output,
+                               Messages& messages) {
+  ReplayResult result;
+  result.version = version();
+  result.seed = options.common.seed;
+  result.repeats = options.repeats;
+  result.cost = plan.cost;
+
+  ReplayOptions replay_options;
+  replay_options.seed = options.common.seed;
+  replay_options.repeats = options.repeats;
+  replay_options.chunk = options.chunk;
+  replay_options.memory_budget = options.common.memory_budget;
+  replay_options.threads = options.common.threads;
+  replay_options.notice = [&](const std::string& line) { messages.note(line); };
+
+  std::unique_ptr<Backend> backend;
+  for (Recording& recording : recordings) {
+    if (recording.settings.empty()) continue;
+    TraceFile& trace = *recording.trace;
+    // Heads are large and held for one trace at a time.
+    const Heads heads = load_heads(trace, options.common.heads, options.common.memory_budget);
+    output.refuse_inputs({heads.file});
+    const std::vector<Policy> policies = policies_for(plan, trace, heads, messages);
+    // Last of all checks: what is wrong with the files is reported before what is wrong with the
+    // machine.
+    if (!backend) backend = choose_backend(options.common.backend, options.common.threads);
+
+    replay_options.progress = [&](std::int64_t done, std::int64_t total) {
+      messages.progress(trace.header().file, done, total);
+    };
+    TraceSummary summary = summary_of(trace);
+    for (const Setting& setting : recording.settings) {
+      TraceSummary counted = summary_of(trace);
+      replay_trace(*backend,
+                   {trace, heads, setting.verification, setting.sampling, policies, plan.cost},
+                   replay_options, counted, result);
+      merge_counts(summary, counted);
+    }
+    result.traces.push_back(std::move(summary));
+    recording.trace.reset();
+  }
+  result.backend = backend->name();
+  result.device = backend->device();
+  rank_results(result.results);
+  return result;
+}
+
+ExitCode exit_code_for(const ReplayResult& result, bool strict) {
+  const bool incomplete =
+      std::any_of(result.traces.begin(), result.traces.end(), [&](const TraceSummary& trace) {
+        return trace.invalid_rows > 0 || trace.impossible_tokens > 0 ||
+               (strict && trace.diverged.value_or(0) > 0);
+      });
+  return incomplete ? ExitCode::incomplete : ExitCode::done;
+}
+
+class RunCommand : public Command {
+ public:
+  explicit RunCommand(CLI::App& app)
+      : common_(app),
+        policy_(
+            app, "-p,--policy", "POLICY.yaml",
+            "Policies to replay; - is standard input (a sweep of every fixed length, thresholds "
+            "and sps)"),
+        repeats_(app, "--repeats", "N", "Sampled worlds per anchor, 1 to 1000 (4)"),
+        chunk_(
+            app, "--chunk", "N",
+            "Anchors or rounds per step; changes memory and speed, never results (0: what fits)") {
+    add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
+    app.add_flag("--print-policy", print_policy_,
+                 "Print the resolved policy file and exit; needs no trace");
+    app.add_flag("--strict", strict_, "Exit 6 also if rounds of a rounds trace diverge");
+  }
+
+  ExitCode execute() override {
+    const auto started = std::chrono::steady_clock::now();
+    const RunOptions options = checked_options();
+    const Output output(options.common.output);
+    output.refuse_inputs(inputs_of(options));
+
+    const Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
+    if (options.print_policy) {
+      output.write(print_plan(plan));
+      return ExitCode::done;
+    }
+
+    Messages messages(options.common.quiet);
+    std::vector<Recording> recordings = open_recordings(options.traces, plan, messages);
+    ReplayResult result = replay_recordings(recordings, plan, options, output, messages);
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    output.write(render(result, options.common.format));
+    return exit_code_for(result, options.strict);
+  }
+
+ private:
+  /// Everything that can be wrong with the command line itself.
+  RunOptions checked_options() const {
+    RunOptions options;
+    options.common = common_.values();
+    options.traces = traces_;
+    options.policy = policy_.text();
+    options.print_policy = print_policy_;
+    options.strict = strict_;
+    options.repeats =
+        static_cast<std::int32_t>(repeats_.whole_number(1, kMaxRepeats)
+                                      .value_or(static_cast<std::uint64_t>(options.repeats)));
+    options.chunk = static_cast<std::int64_t>(chunk_.whole_number(0, kMaxChunk).value_or(0));
+    if (options.policy && options.policy->empty()) {
+      throw usage_error(policy_.name(), "the path is empty",
+                        "give a policy file, or - for standard input");
+    }
+    if (!options.print_policy) check_trace_arguments("run", options.traces);
+    return options;
+  }
+
+  static std::vector<std::string> inputs_of(const RunOptions& options) {
+    std::vector<std::string> inputs = options.traces;
+    if (!options.common.heads.empty()) inputs.push_back(options.common.heads);
+    if (options.policy && *options.policy != "-") inputs.push_back(*options.policy);
+    return inputs;
+  }
+
+  CommonFlags common_;
+  ValueFlag policy_, repeats_, chunk_;
+  std::vector<std::string> traces_;
+  bool print_policy_ = false;
+  bool strict_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_run_command(CLI::App& app) {
+  return std::make_unique<RunCommand>(
+      *app.add_subcommand("run", "Replay traces, one row per policy (the main job)"));
+}
+
+}  // namespace dspark

@@ -1,0 +1,196 @@
+// What run does where nothing is wrong.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/tiny_trace.h"
+#include "tests/cli/tool.h"
+
+namespace dspark::test {
+namespace {
+
+class Run : public testing::Test {
+ protected:
+  Run() {
+    write_tiny_trace(sampled_);
+    write_tiny_trace(greedy_, {.temperature = 0});
+  }
+
+  nlohmann::json result_of(std::vector<std::string> arguments, const std::string& policy = {}) {
+    arguments.insert(arguments.begin(), "run");
+    arguments.insert(arguments.end(), {"--backend", "cpu", "--format", "json"});
+    if (!policy.empty()) {
+      write_file(policy_, policy);
+      arguments.insert(arguments.end(), {"-p", policy_});
+    }
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    notes_ = lines_of(outcome.err);
+    return nlohmann::json::parse(outcome.out);
+  }
+
+  TemporaryFolder folder_;
+  std::string sampled_ = folder_.file("sampled.h5");
+  std::string greedy_ = folder_.file("greedy.h5");
+  std::string policy_ = folder_.file("p.yaml");
+  std::vector<std::string> notes_;
+};
+
+std::vector<std::string> policies_in(const nlohmann::json& result) {
+  std::vector<std::string> names;
+  for (const auto& row : result["results"]) names.push_back(row["policy"]);
+  return names;
+}
+
+TEST_F(Run, TheResultSaysWhatRanOnWhat) {
+  const nlohmann::json result = result_of({sampled_});
+  EXPECT_EQ(result["format"], "dspark-replay-result");
+  EXPECT_EQ(result["format_version"], 1);
+  EXPECT_EQ(result["tool"]["backend"], "cpu");
+  ASSERT_EQ(result["traces"].size(), 1U);
+  const auto& trace = result["traces"][0];
+  EXPECT_EQ(trace["file"], sampled_);
+  EXPECT_EQ(trace["kind"], "anchors");
+  EXPECT_EQ(trace["vocab_size"], 40);
+  EXPECT_EQ(trace["block_size"], 3);
+  EXPECT_EQ(trace["anchors"], 11);
+  EXPECT_EQ(trace["sequences"], 2);
+  EXPECT_EQ(trace["domain"], "made up");
+  EXPECT_GE(result["run"]["seconds"].get<double>(), 0);
+}
+
+TEST_F(Run, TheDefaultSweepHasEveryFixedLengthThresholdsAndSps) {
+  const nlohmann::json result = result_of({sampled_});
+  const std::vector<std::string> policies = policies_in(result);
+  EXPECT_EQ(std::count(policies.begin(), policies.end(), "none"), 1);
+  EXPECT_EQ(std::count(policies.begin(), policies.end(), "fixed"), 4);
+  EXPECT_EQ(std::count(policies.begin(), policies.end(), "threshold"), 19);
+  EXPECT_EQ(std::count(policies.begin(), policies.end(), "sps"), 3);
+  EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(Run, RowsAreRankedByTokensPerCost) {
+  const nlohmann::json result = result_of({sampled_});
+  double last = HUGE_VAL;
+  for (const auto& row : result["results"]) {
+    const double value = row["tokens_per_cost"];
+    EXPECT_LE(value, last);
+    last = value;
+  }
+}
+
+TEST_F(Run, BaselinesAreThereWhateverThePolicyFileAsksFor) {
+  const nlohmann::json result =
+      result_of({sampled_}, "version: 1\npolicies:\n  - {policy: sps, survival_floor: 0.2}\n");
+  EXPECT_THAT(policies_in(result),
+              testing::UnorderedElementsAre("none", "fixed", "fixed", "fixed", "fixed", "sps"));
+}
+
+TEST_F(Run, VerificationComesFromTheRecording) {
+  EXPECT_EQ(result_of({sampled_})["results"][0]["verification"], "probabilistic");
+  EXPECT_EQ(result_of({greedy_})["results"][0]["verification"], "greedy");
+}
+
+TEST_F(Run, EachVerificationIsAnsweredByTheTracesThatCan) {
+  const nlohmann::json result =
+      result_of({sampled_, greedy_}, "version: 1\nverification: [greedy, probabilistic]\n");
+  EXPECT_EQ(result["traces"].size(), 2U);
+  for (const auto& row : result["results"]) {
+    EXPECT_EQ(row["verification"], row["trace"] == greedy_ ? "greedy" : "probabilistic");
+  }
+  EXPECT_THAT(notes_, testing::ElementsAre(testing::HasSubstr("sampled.h5: recorded at"),
+                                           testing::HasSubstr("greedy.h5: recorded at")));
+}
+
+TEST_F(Run, ATraceThatAnswersNoVerificationIsLeftOut) {
+  const nlohmann::json result =
+      result_of({sampled_, greedy_}, "version: 1\nverification: greedy\n");
+  ASSERT_EQ(result["traces"].size(), 1U);
+  EXPECT_EQ(result["traces"][0]["file"], greedy_);
+  EXPECT_EQ(notes_.size(), 1U);
+}
+
+TEST_F(Run, TheRecordedSettingMayBeNamed) {
+  write_tiny_trace(sampled_, {.temperature = 0.7, .f32_attributes = true});
+  const nlohmann::json result =
+      result_of({sampled_}, "version: 1\nsampling: {temperature: 0.7, top_k: 40, top_p: 1.0}\n");
+  EXPECT_FALSE(result["results"].empty());
+}
+
+TEST_F(Run, TheTopPRuleMayBeSwept) {
+  const nlohmann::json result = result_of(
+      {sampled_}, "version: 1\nsampling: {top_p_rule: [water_filling, include_crossing]}\n");
+  EXPECT_EQ(result["traces"].size(), 1U);
+  std::size_t crossing = 0;
+  for (const auto& row : result["results"]) {
+    crossing += row["sampling"]["top_p_rule"] == "include_crossing" ? 1 : 0;
+  }
+  EXPECT_EQ(2 * crossing, result["results"].size());
+}
+
+TEST_F(Run, WithoutConfidencesTheDefaultSweepSaysWhatItLeavesOut) {
+  write_tiny_trace(sampled_, {.with_confidence_head = false});
+  EXPECT_THAT(policies_in(result_of({sampled_})),
+              testing::UnorderedElementsAre("none", "fixed", "fixed", "fixed", "fixed"));
+  EXPECT_THAT(notes_, testing::ElementsAre(testing::HasSubstr("no confidence head")));
+  write_tiny_trace(sampled_, {.with_draft_hidden = false});
+  static_cast<void>(result_of({sampled_}));
+  EXPECT_THAT(notes_, testing::ElementsAre(testing::HasSubstr("no draft_hidden")));
+}
+
+TEST_F(Run, TheBundledRoundsAreReproduced) {
+  const nlohmann::json result = result_of({bundled("rounds_code_t1.h5"), "--strict"});
+  const auto& trace = result["traces"][0];
+  EXPECT_EQ(trace["kind"], "rounds");
+  EXPECT_EQ(trace["rounds"], 28);
+  EXPECT_EQ(trace["reproduced"], 28);
+  EXPECT_EQ(trace["diverged"], 0);
+}
+
+TEST_F(Run, APolicyFileMayComeFromStandardInput) {
+  const std::string text = "version: 1\npolicies: [{policy: fixed, length: 2}]\n";
+  const std::vector<std::string> common = {"run", sampled_, "--backend", "cpu", "--format", "csv"};
+  write_file(policy_, text);
+  std::vector<std::string> from_file = common;
+  from_file.insert(from_file.end(), {"-p", policy_});
+  std::vector<std::string> from_input = common;
+  from_input.insert(from_input.end(), {"-p", "-"});
+  const Outcome file = run_tool(from_file);
+  const Outcome input = run_tool(Invocation{.arguments = from_input, .input = text});
+  EXPECT_EQ(input.exit_code, 0) << input.err;
+  EXPECT_EQ(input.out, file.out);
+}
+
+TEST_F(Run, ThePrintedPolicyFileReadsBackAsItself) {
+  for (const std::string text :
+       {"version: 1\n",
+        "version: 1\nverification: probabilistic\nsampling: {temperature: 1, top_p_rule: "
+        "include_crossing}\ncost: {linear: {draft: 1, verify_base: 2, verify_token: 0.25, accept: "
+        "0}}\npolicies:\n  - {policy: threshold, threshold: {from: 0.1, to: 0.5, step: 0.1}}\n  - "
+        "{policy: sps, survival_floor: [0, 0.5], max_length: 2}\n"}) {
+    const Outcome first =
+        run_tool(Invocation{.arguments = {"run", "--print-policy", "-p", "-"}, .input = text});
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    const Outcome second =
+        run_tool(Invocation{.arguments = {"run", "--print-policy", "-p", "-"}, .input = first.out});
+    EXPECT_EQ(second.exit_code, 0) << second.err;
+    EXPECT_EQ(second.out, first.out);
+  }
+}
+
+TEST_F(Run, PrintPolicyNeedsNoTraceAndReadsNone) {
+  EXPECT_EQ(run_tool({"run", "--print-policy"}).exit_code, 0);
+  EXPECT_EQ(run_tool({"run", "none.h5", "--print-policy"}).exit_code, 0);
+  expect_error(run_tool({"run", "--print-policy", "-p", folder_.file("none.yaml")}), 3,
+               {"none.yaml"});
+}
+
+TEST_F(Run, QuietSilencesNotes) {
+  write_tiny_trace(sampled_, {.with_confidence_head = false});
+  const Outcome outcome = run_tool({"run", sampled_, "--backend", "cpu", "--quiet"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+}
+
+}  // namespace
+}  // namespace dspark::test
