@@ -46,7 +46,8 @@ struct FillProposalLengthsArgs {
 /// `dsparkGreedyAccept`: a[b, i] = argmax of verify row i; n = clamp(lengths[b], 1, L); drafts are accepted while
 /// draft[b, i] = a[b, i], i < n; then a[b, m] follows as correction or bonus. All L+1 outputs of a row are written (0 beyond
 /// the emitted ones). An invalid row stops acceptance before it: its argmax counts as -1, the row is reported, and the
-/// emitted token is 0. Rows past the row's own n are not read.
+/// emitted token is 0. Rows past the row's own n are not read. `status`: kOpInvalidRow for any of the rows 0..n, kOpBadToken
+/// where the walk meets a draft id outside [0, V) (never accepted), kOpBadLength for a length outside [0, draft_stride].
 struct GreedyAcceptArgs {
   std::int32_t batch = 0;
   std::int32_t length = 0;                      ///< L ≥ 1
@@ -56,14 +57,14 @@ struct GreedyAcceptArgs {
   const std::int32_t* lengths = nullptr;        ///< [B]
   std::int32_t* accepted = nullptr;             ///< [B, L+1]
   std::int32_t* accept_length = nullptr;        ///< [B], tokens emitted: accepted drafts + 1
-  float* margin = nullptr;                      ///< optional [B, L+1]: top-2 distance of each row that was read
+  float* margin = nullptr;                      ///< optional [B, L+1]: top-2 distance of each row that was read; 0 for invalid rows and for those not read
   RowLaw* laws = nullptr;                       ///< scratch [B·(L+1)]
   std::uint32_t* status = nullptr;              ///< optional, one word
 };
 
 /// `dsparkComputeConfidenceScores`: scores[b, j] = sigmoid(hidden row · weight + ...), see ConfidenceRowsArgs for the bits.
 /// The hidden row of (b, j) is b·hidden_stride + j + hidden_offset; the token before slot j is first_previous[b] for j = 0,
-/// else draft[b, j-1].
+/// else draft[b, j-1]. With the Markov part an id outside [0, V) is reported and its score is NaN; without it ids are not read.
 struct ConfidenceScoresArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;                  ///< P
@@ -125,7 +126,8 @@ struct FillUniformsArgs {
 };
 
 /// `dsparkBuildMarkovLogits`: corrected[b, v] = backbone[b·logits_stride + step + logits_offset, v] + w1[previous]·w2[v].
-/// previous = first_previous[b] for step 0, else draft[b, step-1].
+/// previous = first_previous[b] for step 0, else draft[b, step-1]; outside [0, V) it is reported and the corrected row is NaN.
+/// Without a Markov head ids are not read.
 struct BuildMarkovLogitsArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;                  ///< P
@@ -149,7 +151,9 @@ struct BuildMarkovLogitsArgs {
 
 /// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in ascending id order. Weights are
 /// round(p · 2^40) with p clamped to [0, 1] (NaN: 0, reported); the row is not rescaled; where the uniform lies beyond the row's sum the last
-/// positive id is taken (0 if there is none).
+/// positive id is taken (0 if there is none). A row is read to its end whatever the uniform, so that `status` (kOpInvalidRow: a
+/// NaN) does not depend on it. `distance` = float(min(u - lower, upper - u)) in f64, where u = uniform_from_float · 2^-64 and
+/// lower, upper = the integer weights before and through the token · 2^-40 (both 0 if there is none).
 struct SampleProbabilityRowsArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;                  ///< P
@@ -194,7 +198,7 @@ struct VanillaMarkovSampleArgs {
   const float* uniforms = nullptr;              ///< [B, P]
   SamplingRule rule;
   std::int32_t* tokens = nullptr;               ///< [B, P]
-  float* distance = nullptr;                    ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules: top-2 margin
+  float* distance = nullptr;                    ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules: top-2 margin (0: invalid row)
   Rows draft_probabilities;                     ///< [B·P, V]
   Scratch scratch;                              ///< vanilla_markov_sample_scratch(B, V) bytes
   std::uint32_t* status = nullptr;              ///< optional
@@ -211,7 +215,11 @@ struct VanillaMarkovSampleArgs {
 /// `dsparkProbabilisticAccept`: rejection sampling. n = clamp(lengths[b], 1, L). Slot i < n is accepted iff p(x) > 0 and
 /// u_i ≤ p(x)/q(x) (q(x) = 0 counts as ratio 1); at the first rejection a token of (p - q)⁺ is emitted (of p, if that is 0),
 /// else a bonus token of target row n. Weights as in SampleProbabilityRowsArgs. All L+1 outputs are written (0 beyond the
-/// emitted). A draft id out of range is rejected and reported.
+/// emitted). A draft id out of range is rejected and reported. The accept test is accepts() of the
+/// weights · 2^21 and uniform_from_float(u). `status`: kOpInvalidRow for a NaN in p(x), q(x) of a test that was made or anywhere
+/// in the rows of the residual or bonus (both p's and q's), kOpBadLength for a length outside [0, draft_stride].
+/// `distance` in f64: accept test |u - r| with r = min(1, p(x)/q(x)) of the weights (1 where q(x) = 0; an id out of range
+/// makes no test); residual as in SampleProbabilityRowsArgs with lower, upper as fractions of the sum of (p - q)⁺.
 struct ProbabilisticAcceptArgs {
   std::int32_t batch = 0;
   std::int32_t length = 0;                      ///< L ≥ 1

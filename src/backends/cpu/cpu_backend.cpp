@@ -1,0 +1,665 @@
+#include "backends/cpu/cpu_backend.h"
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/vector_ops.h"
+#include "core/random.h"
+#include "policy/lengths.h"
+#include "support/error.h"
+
+namespace dspark::cpu {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr int kMaxThreads = 4096;
+
+/// Rows of one task of a matrix product: enough to make packing cheap.
+constexpr std::int64_t kTaskRows = 1024;
+
+/// Allocations below this are left to the system; larger ones are first held against what is free.
+constexpr std::size_t kCheckedAllocation = std::size_t{64} << 20;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// The number after `key` in a file of "key value" lines, or a file's only number for an empty key;
+/// -1 if there is none.
+std::int64_t read_number(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  std::int64_t number = -1;
+  if (key.empty()) return file >> number ? number : -1;
+  while (file >> word) {
+    if (word == key) return file >> number ? number : -1;
+  }
+  return -1;
+}
+
+/// Bytes the system, and the control group where there is one, can still give.
+std::size_t available_memory() {
+  std::int64_t available = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+  if (available < 0) {
+    available = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  }
+  const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+  const std::int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
+  if (limit >= 0 && used >= 0) available = std::min(available, limit - used);
+  return static_cast<std::size_t>(std::max<std::int64_t>(available, 0));
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+/// ORs bits into a status word that threads share and a caller may not want.
+void report(std::uint32_t* status, std::uint32_t bits) {
+  if (status != nullptr && bits != 0) {
+    std::atomic_ref<std::uint32_t>(*status).fetch_or(bits, std::memory_order_relaxed);
+  }
+}
+
+float* row_of(const Rows& rows, std::int64_t row) { return rows.data + row * rows.stride; }
+
+const void* row_of(const Matrix& matrix, std::int64_t row) {
+  return static_cast<const std::byte*>(matrix.data) +
+         static_cast<std::size_t>(row * matrix.stride) * size_of(matrix.type);
+}
+
+bool has(std::int64_t count, std::int64_t index) { return index >= 0 && index < count; }
+
+double fraction(std::uint64_t uniform) { return static_cast<double>(uniform) * 0x1p-64; }
+
+/// min(u - lower, upper - u) with lower and upper as fractions of `whole`.
+double boundary_distance(std::uint64_t uniform, const WeightedPick& pick, std::uint64_t whole) {
+  const double u = fraction(uniform);
+  const auto denominator = static_cast<double>(whole);
+  const double lower = static_cast<double>(pick.lower) / denominator;
+  const double upper = static_cast<double>(pick.upper) / denominator;
+  return std::min(u - lower, upper - u);
+}
+
+/// The rows of `hidden` that belong to (b, slot), and the token before the slot.
+struct BlockLayout {
+  std::int32_t block_size;
+  std::int32_t stride;
+  std::int32_t offset;
+
+  BlockLayout(std::int32_t slots, std::int32_t rows_per_entry, std::int32_t first)
+      : block_size(slots), stride(rows_per_entry > 0 ? rows_per_entry : slots), offset(first) {}
+
+  [[nodiscard]] std::int64_t row(std::int64_t batch, std::int32_t slot) const {
+    return batch * stride + slot + offset;
+  }
+  [[nodiscard]] std::int32_t previous(const std::int32_t* first_previous, const std::int32_t* draft,
+                                      std::int64_t batch, std::int32_t slot) const {
+    return slot == 0 ? first_previous[batch] : draft[batch * block_size + slot - 1];
+  }
+};
+
+/// Cuts a call's scratch into 256-byte aligned parts.
+class ScratchCutter {
+ public:
+  explicit ScratchCutter(const Scratch& scratch) : data_(static_cast<std::byte*>(scratch.data)) {}
+
+  Scratch take(std::size_t bytes) {
+    const Scratch part{data_, bytes};
+    data_ += round_up(bytes);
+    return part;
+  }
+
+ private:
+  std::byte* data_;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(int threads, const VectorOps& ops) : threads_(threads), ops_(ops) {
+    workspaces_ = allocate(static_cast<std::size_t>(threads) * kWorkspaceBytes);
+  }
+
+  std::string name() const override { return "cpu"; }
+  std::string device() const override { return processor_name(); }
+  std::size_t free_memory() const override { return available_memory(); }
+
+  void upload(void* target, const void* source, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(target, source, bytes);
+  }
+  void download(void* target, const void* source, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(target, source, bytes);
+  }
+  void fill(void* target, int value, std::size_t bytes) override {
+    if (bytes > 0) std::memset(target, value, bytes);
+  }
+  void synchronize() override {}
+
+  void project(const ProjectArgs& args) override {
+    check(args);
+    multiply(args.a.type, args.b, args.out.rows, [&](std::int64_t row, GemmRow& to) {
+      to = {row_of(args.a, row), nullptr, row_of(args.out, row)};
+      return true;
+    });
+  }
+
+  void widen(const WidenArgs& args) override {
+    check(args);
+    for_each(args.in.rows, [&](std::int64_t row) {
+      ops_.widen(row_of(args.in, row), args.in.type, row_of(args.out, row), args.in.cols);
+    });
+  }
+
+  void markov_rows(const MarkovRowsArgs& args) override {
+    check(args);
+    // The ids are checked once and the sound rows multiplied: a task may see a row many times.
+    const bool head = args.w1.data != nullptr;
+    for_each(args.out.rows, [&](std::int64_t i) {
+      if (args.previous.data[i] >= 0) report(args.status, markov_row_status(args, i));
+    });
+    if (!head) {
+      for_each(args.out.rows, [&](std::int64_t i) {
+        if (args.previous.data[i] < 0 || markov_row_status(args, i) != kOpOk) return;
+        std::memcpy(row_of(args.out, i), row_of(args.backbone, args.backbone_row.data[i]),
+                    static_cast<std::size_t>(args.out.vocab) * sizeof(float));
+      });
+      return;
+    }
+    multiply(args.w1.type, args.w2, args.out.rows, [&](std::int64_t i, GemmRow& to) {
+      if (args.previous.data[i] < 0 || markov_row_status(args, i) != kOpOk) return false;
+      to = {row_of(args.w1, args.previous.data[i]),
+            row_of(args.backbone, args.backbone_row.data[i]), row_of(args.out, i)};
+      return true;
+    });
+  }
+
+  void confidence_rows(const ConfidenceRowsArgs& args) override {
+    check(args);
+    const bool markov = args.weight.size > args.hidden.cols;
+    for_each(args.out.size, [&](std::int64_t i) {
+      const std::int32_t row = args.hidden_row.data[i];
+      const std::int32_t previous = args.previous.data[i];
+      args.out.data[i] = kNaN;
+      if (previous < 0) return;
+      std::uint32_t bits = kOpOk;
+      if (!has(args.hidden.rows, row)) bits |= kOpBadRow;
+      if (markov && !has(args.w1.rows, previous)) bits |= kOpBadToken;
+      report(args.status, bits);
+      if (bits != kOpOk) return;
+      args.out.data[i] =
+          confidence(args.hidden, row, args.w1, markov ? previous : -1, args.weight, args.bias);
+    });
+  }
+
+  void row_laws(const RowLawsArgs& args) override {
+    check(args);
+    for_each(args.logits.rows, [&](std::int64_t row) {
+      args.laws.data[row] = ops_.row_law(row_of(args.logits, row), args.logits.vocab, args.rule);
+    });
+  }
+
+  void compare_pairs(const ComparePairsArgs& args) override {
+    check(args);
+    for_each(args.pairs.size, [&](std::int64_t i) {
+      const RowPair& pair = args.pairs.data[i];
+      PairOutcome outcome = {};
+      if (valid(args.target_laws, pair.target_row) && valid(args.draft_laws, pair.draft_row) &&
+          has(args.target.vocab, pair.token)) {
+        const RowLaw& target_law = args.target_laws.data[pair.target_row];
+        const RowLaw& draft_law = args.draft_laws.data[pair.draft_row];
+        const float* const target = row_of(args.target, pair.target_row);
+        const float* const draft = row_of(args.draft, pair.draft_row);
+        outcome.alpha = ops_.overlap(target, target_law, draft, draft_law, args.target.vocab);
+        outcome.target_token = law_probability(target_law, target[pair.token], pair.token);
+        outcome.draft_token = law_probability(draft_law, draft[pair.token], pair.token);
+        outcome.target_logit = target[pair.token];
+        outcome.valid = 1;
+      }
+      args.out.data[i] = outcome;
+    });
+  }
+
+  void sample_rows(const SampleRowsArgs& args) override {
+    check(args);
+    for_each(args.token.size, [&](std::int64_t i) {
+      const std::int32_t row = args.row.data[i];
+      args.token.data[i] = !valid(args.laws, row)
+                               ? -1
+                               : ops_.sample(row_of(args.logits, row), args.laws.data[row],
+                                             args.logits.vocab, args.uniform.data[i]);
+    });
+  }
+
+  void sample_excess(const SampleExcessArgs& args) override {
+    check(args);
+    for_each(args.token.size, [&](std::int64_t i) {
+      args.token.data[i] = -1;
+      if (!has(args.pairs.size, args.pair.data[i])) return;
+      const RowPair& pair = args.pairs.data[args.pair.data[i]];
+      if (!valid(args.target_laws, pair.target_row) || !valid(args.draft_laws, pair.draft_row)) {
+        return;
+      }
+      args.token.data[i] = ops_.sample_excess(
+          row_of(args.target, pair.target_row), args.target_laws.data[pair.target_row],
+          row_of(args.draft, pair.draft_row), args.draft_laws.data[pair.draft_row],
+          args.target.vocab, args.uniform.data[i]);
+    });
+  }
+
+  void build_verify_tokens(const BuildVerifyTokensArgs& args) override {
+    check(args);
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      std::int32_t* const verify = args.verify + b * (std::int64_t{args.length} + 1);
+      verify[0] = args.last[b];
+      std::copy_n(args.draft + b * args.draft_stride, args.length, verify + 1);
+    }
+  }
+
+  void fill_proposal_lengths(const FillProposalLengthsArgs& args) override {
+    check(args);
+    std::fill_n(args.lengths, args.batch, args.value);
+  }
+
+  void greedy_accept(const GreedyAcceptArgs& args) override {
+    check(args);
+    const std::int64_t rows = std::int64_t{args.length} + 1;
+    const SamplingRule greedy = make_sampling_rule(0, 0, 1, TopPRule::water_filling, 0);
+    for_each(args.batch * rows, [&](std::int64_t row) {
+      const bool read = row % rows <= clamped_length(args.lengths[row / rows], args.length);
+      RowLaw& law = args.laws[row];
+      law = {};
+      if (read) law = ops_.row_law(row_of(args.logits, row), args.logits.vocab, greedy);
+      if (law.status != kRowValid) report(args.status, kOpInvalidRow);
+      if (args.margin != nullptr) {
+        args.margin[row] = law.argmax < 0 ? 0.0f : law.max_logit - law.second_logit;
+      }
+    });
+    for (std::int64_t b = 0; b < args.batch; ++b) greedy_walk(args, b);
+  }
+
+  void confidence_scores(const ConfidenceScoresArgs& args) override {
+    check(args);
+    score(args);
+  }
+
+  void threshold_lengths(const ThresholdLengthsArgs& args) override {
+    check(args);
+    score(args.scores);
+    const std::int32_t slots = args.scores.block_size;
+    for (std::int64_t b = 0; b < args.scores.batch; ++b) {
+      args.lengths[b] =
+          cumulative_threshold_length(args.scores.scores + b * slots, slots, args.threshold,
+                                      std::max(1, args.min_length), args.max_length);
+    }
+  }
+
+  void sps_lengths(const SpsLengthsArgs& args) override {
+    check(args);
+    score(args.scores);
+    const std::int32_t slots = args.scores.block_size;
+    for (std::int64_t b = 0; b < args.scores.batch; ++b) {
+      args.lengths[b] = sps_length(args.scores.scores + b * slots, slots, args.survival_floor,
+                                   std::max(1, args.min_length), args.max_length, args.cost);
+    }
+  }
+
+  void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
+    check(args);
+    for_each(args.logits.rows, [&](std::int64_t row) {
+      const std::int32_t vocab = args.logits.vocab;
+      const float* const logits = row_of(args.logits, row);
+      float* const out = row_of(args.probabilities, row);
+      RowLaw& law = args.laws[row];
+      law = ops_.row_law(logits, vocab, args.rule);
+      if (law.status == kRowValid) {
+        ops_.probabilities(logits, law, vocab, out);
+      } else {
+        report(args.status, kOpInvalidRow);
+        std::fill_n(out, vocab, 0.0f);
+      }
+    });
+  }
+
+  void fill_uniforms(const FillUniformsArgs& args) override {
+    check(args);
+    for (std::int64_t i = 0; i < args.uniforms.size; ++i) {
+      args.uniforms.data[i] =
+          edge_llm_uniform(args.seed, args.offset, static_cast<std::uint64_t>(i));
+    }
+  }
+
+  void build_markov_logits(const BuildMarkovLogitsArgs& args) override {
+    check(args);
+    const BlockLayout layout(args.block_size, args.logits_stride, args.logits_offset);
+    const bool head = args.w1.data != nullptr;
+    ScratchCutter scratch(args.scratch);
+    const std::size_t index_bytes = static_cast<std::size_t>(args.batch) * sizeof(std::int32_t);
+    auto* const previous = static_cast<std::int32_t*>(scratch.take(index_bytes).data);
+    auto* const row = static_cast<std::int32_t*>(scratch.take(index_bytes).data);
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      row[b] = static_cast<std::int32_t>(layout.row(b, args.step));
+      previous[b] = head ? layout.previous(args.first_previous, args.draft, b, args.step) : 0;
+      if (head && !has(args.w1.rows, previous[b])) {
+        report(args.status, kOpBadToken);
+        previous[b] = -1;
+        std::fill_n(row_of(args.corrected, b), args.corrected.vocab, kNaN);
+      }
+    }
+    MarkovRowsArgs rows;
+    rows.backbone = args.backbone;
+    rows.backbone_row = {row, args.batch};
+    rows.previous = {previous, args.batch};
+    rows.w1 = args.w1;
+    rows.w2 = args.w2;
+    rows.out = args.corrected;
+    rows.status = args.status;
+    markov_rows(rows);
+  }
+
+  void sample_probability_rows(const SampleProbabilityRowsArgs& args) override {
+    check(args);
+    for_each(args.batch, [&](std::int64_t b) {
+      const std::int64_t cell = b * args.block_size + args.step;
+      const std::uint64_t uniform = uniform_from_float(args.uniforms[cell]);
+      const WeightedPick pick =
+          ops_.pick(row_of(args.probabilities, b), nullptr, args.probabilities.vocab, uniform);
+      if (pick.bad) report(args.status, kOpInvalidRow);
+      args.tokens[cell] = pick.token;
+      if (args.distance != nullptr) {
+        args.distance[cell] = static_cast<float>(boundary_distance(uniform, pick, kUnitMass));
+      }
+    });
+  }
+
+  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
+    check(args);
+    for_each(args.batch, [&](std::int64_t b) {
+      std::memcpy(row_of(args.destination, b * args.block_size + args.step), row_of(args.source, b),
+                  static_cast<std::size_t>(args.source.vocab) * sizeof(float));
+    });
+  }
+
+  void vanilla_markov_sample(const VanillaMarkovSampleArgs& args) override {
+    check(args);
+    if (args.batch == 0) return;
+    const std::int32_t vocab = args.backbone.vocab;
+    const std::size_t row_bytes =
+        static_cast<std::size_t>(args.batch) * static_cast<std::size_t>(vocab) * sizeof(float);
+    ScratchCutter scratch(args.scratch);
+    const Rows corrected{static_cast<float*>(scratch.take(row_bytes).data), args.batch, vocab,
+                         vocab};
+    const Rows probabilities{static_cast<float*>(scratch.take(row_bytes).data), args.batch, vocab,
+                             vocab};
+    auto* const laws = static_cast<RowLaw*>(
+        scratch.take(static_cast<std::size_t>(args.batch) * sizeof(RowLaw)).data);
+    const Scratch markov_scratch = scratch.take(build_markov_logits_scratch(args.batch));
+    const Scratch scan_scratch = scratch.take(row_scan_scratch(args.batch, vocab));
+
+    BuildMarkovLogitsArgs markov;
+    markov.batch = args.batch;
+    markov.block_size = args.block_size;
+    markov.backbone = args.backbone;
+    markov.logits_stride = args.logits_stride;
+    markov.logits_offset = args.logits_offset;
+    markov.w1 = args.w1;
+    markov.w2 = args.w2;
+    markov.first_previous = args.first_previous;
+    markov.draft = args.tokens;
+    markov.corrected = corrected;
+    markov.scratch = markov_scratch;
+    markov.status = args.status;
+
+    LogitsToProbabilitiesArgs law;
+    law.logits = corrected;
+    law.rule = args.rule;
+    law.probabilities = probabilities;
+    law.laws = laws;
+    law.status = args.status;
+
+    SampleProbabilityRowsArgs sample;
+    sample.batch = args.batch;
+    sample.block_size = args.block_size;
+    sample.probabilities = probabilities;
+    sample.uniforms = args.uniforms;
+    sample.tokens = args.tokens;
+    sample.distance = args.distance;
+    sample.scratch = scan_scratch;
+    sample.status = args.status;
+
+    StoreDraftStepProbabilitiesArgs store;
+    store.batch = args.batch;
+    store.block_size = args.block_size;
+    store.source = probabilities;
+    store.destination = args.draft_probabilities;
+
+    for (std::int32_t step = 0; step < args.block_size; ++step) {
+      markov.step = sample.step = store.step = step;
+      build_markov_logits(markov);
+      logits_to_probabilities(law);
+      sample_probability_rows(sample);
+      store_draft_step_probabilities(store);
+      if (args.distance == nullptr || !args.rule.greedy) continue;
+      for (std::int64_t b = 0; b < args.batch; ++b) {
+        const RowLaw& row = laws[b];
+        args.distance[b * args.block_size + step] =
+            row.argmax < 0 ? 0.0f : row.max_logit - row.second_logit;
+      }
+    }
+  }
+
+  void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
+    check(args);
+    for_each(args.batch, [&](std::int64_t b) { probabilistic_walk(args, b); });
+  }
+
+ private:
+  static constexpr std::size_t kWorkspaceBytes =
+      round_up(kGemmScratch * sizeof(float)) + round_up(kTaskRows * sizeof(GemmRow));
+
+  void* allocate_bytes(std::size_t bytes) override {
+    if (bytes > std::numeric_limits<std::size_t>::max() / 2) return nullptr;
+    if (bytes >= kCheckedAllocation && bytes > available_memory()) return nullptr;
+    return std::aligned_alloc(kAlignment, round_up(bytes));
+  }
+  void free_bytes(void* data) noexcept override { std::free(data); }
+
+  /// Calls function(i) for 0 ≤ i < count from all threads.
+  template <class Function>
+  void for_each(std::int64_t count, Function function) const {
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) if (count > 1)
+    for (std::int64_t i = 0; i < count; ++i) function(i);
+  }
+
+  /// Rows 0 to count of a product with `b`. `describe(row, to)` fills in a row; false leaves it
+  /// out.
+  template <class Describe>
+  void multiply(DType a_type, const Matrix& b, std::int64_t count, Describe describe) {
+    const std::int64_t row_tasks = (count + kTaskRows - 1) / kTaskRows;
+    const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2)
+    for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
+      for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
+        const Workspace workspace = own_workspace();
+        const std::int64_t first = row_task * kTaskRows;
+        const std::int64_t last = std::min(first + kTaskRows, count);
+        std::int64_t used = 0;
+        for (std::int64_t row = first; row < last; ++row) {
+          if (describe(row, workspace.rows[used])) ++used;
+        }
+        const std::int64_t column = column_task * kGemmColumns;
+        ops_.gemm(workspace.rows, used, a_type, b, column, std::min(column + kGemmColumns, b.rows),
+                  workspace.scratch);
+      }
+    }
+  }
+
+  /// What a thread needs for a product.
+  struct Workspace {
+    float* scratch;
+    GemmRow* rows;
+  };
+  Workspace own_workspace() const {
+    auto* const data = static_cast<std::byte*>(workspaces_.data()) +
+                       static_cast<std::size_t>(omp_get_thread_num()) * kWorkspaceBytes;
+    return {reinterpret_cast<float*>(data),
+            reinterpret_cast<GemmRow*>(data + round_up(kGemmScratch * sizeof(float)))};
+  }
+
+  static std::uint32_t markov_row_status(const MarkovRowsArgs& args, std::int64_t i) {
+    std::uint32_t bits = kOpOk;
+    if (!has(args.backbone.rows, args.backbone_row.data[i])) bits |= kOpBadRow;
+    if (args.w1.data != nullptr && !has(args.w1.rows, args.previous.data[i])) bits |= kOpBadToken;
+    return bits;
+  }
+
+  static bool valid(const Array<const RowLaw>& laws, std::int32_t row) {
+    return has(laws.size, row) && laws.data[row].status == kRowValid;
+  }
+
+  static std::int32_t clamped_length(std::int32_t length, std::int32_t verify_length) {
+    return std::clamp(length, 1, verify_length);
+  }
+
+  /// The score of one row; `previous` below 0: without the Markov part.
+  float confidence(const Matrix& hidden, std::int64_t row, const Matrix& w1, std::int32_t previous,
+                   const Array<const float>& weight, float bias) const {
+    const bool markov = previous >= 0;
+    const float dot = ops_.confidence_dot(row_of(hidden, row), hidden.type, hidden.cols,
+                                          markov ? row_of(w1, previous) : nullptr, w1.type,
+                                          markov ? w1.cols : 0, weight.data);
+    return sigmoid(dot + bias);
+  }
+
+  void score(const ConfidenceScoresArgs& args) const {
+    const BlockLayout layout(args.block_size, args.hidden_stride, args.hidden_offset);
+    const bool markov = args.weight.size > args.hidden.cols;
+    for_each(std::int64_t{args.batch} * args.block_size, [&](std::int64_t cell) {
+      const std::int64_t b = cell / args.block_size;
+      const auto slot = static_cast<std::int32_t>(cell % args.block_size);
+      std::int32_t previous = -1;
+      if (markov) {
+        previous = layout.previous(args.first_previous, args.draft, b, slot);
+        if (!has(args.w1.rows, previous)) {
+          report(args.status, kOpBadToken);
+          args.scores[cell] = kNaN;
+          return;
+        }
+      }
+      args.scores[cell] =
+          confidence(args.hidden, layout.row(b, slot), args.w1, previous, args.weight, args.bias);
+    });
+  }
+
+  static void greedy_walk(const GreedyAcceptArgs& args, std::int64_t b) {
+    const std::int64_t rows = std::int64_t{args.length} + 1;
+    const RowLaw* const laws = args.laws + b * rows;
+    const std::int32_t* const draft = args.draft + b * args.draft_stride;
+    std::int32_t* const accepted = args.accepted + b * rows;
+    const std::int32_t proposed = args.lengths[b];
+    const std::int32_t length = clamped_length(proposed, args.length);
+    if (proposed < 0 || proposed > args.draft_stride) report(args.status, kOpBadLength);
+    std::int32_t count = 0;
+    while (count < length && laws[count].argmax >= 0) {
+      if (!has(args.logits.vocab, draft[count])) report(args.status, kOpBadToken);
+      if (draft[count] != laws[count].argmax) break;
+      accepted[count] = draft[count];
+      ++count;
+    }
+    accepted[count] = std::max(laws[count].argmax, 0);
+    std::fill(accepted + count + 1, accepted + rows, 0);
+    args.accept_length[b] = count + 1;
+  }
+
+  void probabilistic_walk(const ProbabilisticAcceptArgs& args, std::int64_t b) const {
+    const std::int64_t rows = std::int64_t{args.length} + 1;
+    const std::int32_t vocab = args.target.vocab;
+    const std::int32_t* const tokens = args.tokens + b * args.draft_stride;
+    const float* const uniforms = args.uniforms + b * (2 * std::int64_t{args.draft_stride} + 1);
+    std::int32_t* const accepted = args.accepted + b * rows;
+    const std::int32_t proposed = args.lengths[b];
+    const std::int32_t length = clamped_length(proposed, args.length);
+    std::uint32_t bits = proposed < 0 || proposed > args.draft_stride ? kOpBadLength : kOpOk;
+    double distance = std::numeric_limits<double>::infinity();
+
+    std::int32_t count = 0;
+    for (; count < length; ++count) {
+      const std::int32_t token = tokens[count];
+      if (!has(vocab, token)) {
+        bits |= kOpBadToken;
+        break;
+      }
+      const float p = row_of(args.target, b * rows + count)[token];
+      const float q = row_of(args.draft, b * args.draft_stride + count)[token];
+      if (std::isnan(p) || std::isnan(q)) bits |= kOpInvalidRow;
+      const std::uint64_t p_weight = probability_weight(p);
+      const std::uint64_t q_weight = probability_weight(q);
+      const std::uint64_t uniform = uniform_from_float(uniforms[count]);
+      const double ratio =
+          q_weight == 0
+              ? 1.0
+              : std::min(1.0, static_cast<double>(p_weight) / static_cast<double>(q_weight));
+      distance = std::min(distance, std::fabs(fraction(uniform) - ratio));
+      // In units of 2^-61, which is what the test compares.
+      constexpr int kShift = kProbabilityBits - kMassBits;
+      if (!accepts(p_weight << kShift, q_weight << kShift, uniform)) break;
+      accepted[count] = token;
+    }
+
+    const bool rejected = count < length;
+    const std::uint64_t uniform = uniform_from_float(
+        uniforms[rejected ? args.draft_stride + count : 2 * std::int64_t{args.draft_stride}]);
+    const float* const target = row_of(args.target, b * rows + count);
+    WeightedPick pick = {};
+    std::uint64_t whole = kUnitMass;
+    if (rejected) {
+      pick = ops_.pick(target, row_of(args.draft, b * args.draft_stride + count), vocab, uniform);
+      if (pick.bad) bits |= kOpInvalidRow;
+      whole = pick.total;
+    }
+    if (!rejected || pick.total == 0) {
+      pick = ops_.pick(target, nullptr, vocab, uniform);
+      if (pick.bad) bits |= kOpInvalidRow;
+      whole = kUnitMass;
+    }
+    distance = std::min(distance, boundary_distance(uniform, pick, whole));
+
+    accepted[count] = pick.token;
+    std::fill(accepted + count + 1, accepted + rows, 0);
+    args.accept_length[b] = count + 1;
+    if (args.distance != nullptr) args.distance[b] = static_cast<float>(distance);
+    report(args.status, bits);
+  }
+
+  int threads_;
+  const VectorOps& ops_;
+  Buffer workspaces_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend_with(int threads, const VectorOps& ops) {
+  if (threads < 1 || threads > kMaxThreads) {
+    throw internal_error("cpu backend", "the number of threads is " + std::to_string(threads) +
+                                            ", outside [1, " + std::to_string(kMaxThreads) + "]");
+  }
+  return std::make_unique<CpuBackend>(threads, ops);
+}
+
+}  // namespace dspark::cpu
