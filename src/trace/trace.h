@@ -1,4 +1,5 @@
-// Reading traces: everything is validated before it is believed, and nothing is allocated on an unchecked number.
+// Reading traces: everything is validated before it is believed, and nothing is allocated on an
+// unchecked number.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,14 @@
 
 namespace dspark {
 
-/// An open trace. Every member throws Error(trace) with file, dataset and row where the file is bad. Not thread-safe
-/// (HDF5 is not); read from one thread at a time.
+/// An open trace. Every member throws Error(trace) with file, dataset and row where the file is
+/// bad. Not thread-safe (HDF5 is not); read from one thread at a time.
 class TraceFile {
  public:
-  /// Opens `path` read-only and validates attributes, shapes, types, filters, storage (no external links, external storage,
-  /// virtual datasets or filters other than deflate, shuffle, fletcher32) and sizes against the file. Reads no bulk data.
-  /// A heads file opens too (kind heads), so that `inspect` can show it.
+  /// Opens `path` read-only and validates attributes, shapes, types, filters, storage (no external
+  /// links, external storage, virtual datasets or filters other than deflate, shuffle, fletcher32)
+  /// and sizes against the file. Reads no bulk data. A heads file opens too (kind heads), so that
+  /// `inspect` can show it.
   [[nodiscard]] static std::unique_ptr<TraceFile> open(const std::string& path);
   ~TraceFile();
 
@@ -30,10 +32,11 @@ class TraceFile {
   /// (count · rows_per_block · width elements, host memory). f64 is narrowed to f32.
   void read(RowData data, std::int64_t first, std::int64_t count, void* out);
 
-  /// Reads and validates the tokens of an anchors trace (offsets ascending from 0 to N, ids in range of the logical vocabulary). `memory_budget` in bytes
-  /// bounds what is allocated.
+  /// Reads and validates the tokens of an anchors trace (offsets ascending from 0 to N, ids in
+  /// range of the logical vocabulary). `memory_budget` in bytes bounds what is allocated.
   [[nodiscard]] AnchorTokens read_anchor_tokens(std::uint64_t memory_budget);
-  /// Reads and validates the records of a rounds trace (ids, lengths, uniforms in [0, 1], unique (request, round)).
+  /// Reads and validates the records of a rounds trace (ids, lengths, uniforms in [0, 1], unique
+  /// (request, round)).
   [[nodiscard]] RoundRecords read_round_records(std::uint64_t memory_budget);
 
  private:
@@ -43,10 +46,12 @@ class TraceFile {
   friend struct HeadsLoader;
 };
 
-/// Loads the heads for a trace: `heads_override` (--heads) wins over /heads in the trace, which wins over its `heads_file`
-/// (beside the trace). Validates shapes against the trace (V, H, Ht) and that weights are finite as f32. Loads lm_head only
-/// where hidden states stand in for logits. Throws Error(trace) where a needed head is missing or bad, or where the heads
-/// would not fit `memory_budget`. Head types of later parts (gated, rnn, reduced vocabularies) are refused by name.
+/// Loads the heads for a trace: `heads_override` (--heads) wins over /heads in the trace, which
+/// wins over its `heads_file` (beside the trace). Validates shapes against the trace (V, H, Ht) and
+/// that weights are finite as f32. Loads lm_head only where hidden states stand in for logits.
+/// Throws Error(trace) where a needed head is missing or bad, or where the heads would not fit
+/// `memory_budget`. Head types of later parts (gated, rnn, reduced vocabularies) are refused by
+/// name.
 [[nodiscard]] Heads load_heads(TraceFile& trace, const std::string& heads_override,
                                std::uint64_t memory_budget);
 
