@@ -45,28 +45,33 @@ struct FillProposalLengthsArgs {
   std::int32_t* lengths = nullptr;  ///< [B]
 };
 
-/// `dsparkGreedyAccept`: a[b, i] = argmax of verify row i; n = clamp(lengths[b], 1, L); drafts are accepted while
-/// draft[b, i] = a[b, i], i < n; then a[b, m] follows as correction or bonus. All L+1 outputs of a row are written (0 beyond
-/// the emitted ones). An invalid row stops acceptance before it: its argmax counts as -1, the row is reported, and the
-/// emitted token is 0. Rows past the row's own n are not read. `status`: kOpInvalidRow for any of the rows 0..n, kOpBadToken
-/// where the walk meets a draft id outside [0, V) (never accepted), kOpBadLength for a length outside [0, draft_stride].
+/// `dsparkGreedyAccept`: a[b, i] = argmax of verify row i; n = clamp(lengths[b], 1, L); drafts are
+/// accepted while draft[b, i] = a[b, i], i < n; then a[b, m] follows as correction or bonus. All
+/// L+1 outputs of a row are written (0 beyond the emitted ones). An invalid row stops acceptance
+/// before it: its argmax counts as -1, the row is reported, and the emitted token is 0. Rows past
+/// the row's own n are not read. `status`: kOpInvalidRow for any of the rows 0..n, kOpBadToken
+/// where the walk meets a draft id outside [0, V) (never accepted), kOpBadLength for a length
+/// outside [0, draft_stride].
 struct GreedyAcceptArgs {
   std::int32_t batch = 0;
-  std::int32_t length = 0;                      ///< L ≥ 1
-  std::int32_t draft_stride = 0;                ///< ≥ L
-  Rows logits;                                  ///< [B·(L+1), V], row b·(L+1)+i
-  const std::int32_t* draft = nullptr;          ///< [B, draft_stride]
-  const std::int32_t* lengths = nullptr;        ///< [B]
-  std::int32_t* accepted = nullptr;             ///< [B, L+1]
-  std::int32_t* accept_length = nullptr;        ///< [B], tokens emitted: accepted drafts + 1
-  float* margin = nullptr;                      ///< optional [B, L+1]: top-2 distance of each row that was read; 0 for invalid rows and for those not read
-  RowLaw* laws = nullptr;                       ///< scratch [B·(L+1)]
-  std::uint32_t* status = nullptr;              ///< optional, one word
+  std::int32_t length = 0;                ///< L ≥ 1
+  std::int32_t draft_stride = 0;          ///< ≥ L
+  Rows logits;                            ///< [B·(L+1), V], row b·(L+1)+i
+  const std::int32_t* draft = nullptr;    ///< [B, draft_stride]
+  const std::int32_t* lengths = nullptr;  ///< [B]
+  std::int32_t* accepted = nullptr;       ///< [B, L+1]
+  std::int32_t* accept_length = nullptr;  ///< [B], tokens emitted: accepted drafts + 1
+  float* margin = nullptr;  ///< optional [B, L+1]: top-2 distance of each row that was read; 0 for
+                            ///< invalid rows and for those not read
+  RowLaw* laws = nullptr;   ///< scratch [B·(L+1)]
+  std::uint32_t* status = nullptr;  ///< optional, one word
 };
 
-/// `dsparkComputeConfidenceScores`: scores[b, j] = sigmoid(hidden row · weight + ...), see ConfidenceRowsArgs for the bits.
-/// The hidden row of (b, j) is b·hidden_stride + j + hidden_offset; the token before slot j is first_previous[b] for j = 0,
-/// else draft[b, j-1]. With the Markov part an id outside [0, V) is reported and its score is NaN; without it ids are not read.
+/// `dsparkComputeConfidenceScores`: scores[b, j] = sigmoid(hidden row · weight + ...), see
+/// ConfidenceRowsArgs for the bits. The hidden row of (b, j) is b·hidden_stride + j +
+/// hidden_offset; the token before slot j is first_previous[b] for j = 0, else draft[b, j-1]. With
+/// the Markov part an id outside [0, V) is reported and its score is NaN; without it ids are not
+/// read.
 struct ConfidenceScoresArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;     ///< P
@@ -130,9 +135,9 @@ struct FillUniformsArgs {
   std::uint64_t offset = 0;
 };
 
-/// `dsparkBuildMarkovLogits`: corrected[b, v] = backbone[b·logits_stride + step + logits_offset, v] + w1[previous]·w2[v].
-/// previous = first_previous[b] for step 0, else draft[b, step-1]; outside [0, V) it is reported and the corrected row is NaN.
-/// Without a Markov head ids are not read.
+/// `dsparkBuildMarkovLogits`: corrected[b, v] = backbone[b·logits_stride + step + logits_offset, v]
+/// + w1[previous]·w2[v]. previous = first_previous[b] for step 0, else draft[b, step-1]; outside
+/// [0, V) it is reported and the corrected row is NaN. Without a Markov head ids are not read.
 struct BuildMarkovLogitsArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;     ///< P
@@ -154,11 +159,13 @@ struct BuildMarkovLogitsArgs {
   return 2 * ((static_cast<std::size_t>(batch) * 4 + 255) / 256) * 256;
 }
 
-/// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in ascending id order. Weights are
-/// round(p · 2^40) with p clamped to [0, 1] (NaN: 0, reported); the row is not rescaled; where the uniform lies beyond the row's sum the last
-/// positive id is taken (0 if there is none). A row is read to its end whatever the uniform, so that `status` (kOpInvalidRow: a
-/// NaN) does not depend on it. `distance` = float(min(u - lower, upper - u)) in f64, where u = uniform_from_float · 2^-64 and
-/// lower, upper = the integer weights before and through the token · 2^-40 (both 0 if there is none).
+/// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in
+/// ascending id order. Weights are round(p · 2^40) with p clamped to [0, 1] (NaN: 0, reported); the
+/// row is not rescaled; where the uniform lies beyond the row's sum the last positive id is taken
+/// (0 if there is none). A row is read to its end whatever the uniform, so that `status`
+/// (kOpInvalidRow: a NaN) does not depend on it. `distance` = float(min(u - lower, upper - u)) in
+/// f64, where u = uniform_from_float · 2^-64 and lower, upper = the integer weights before and
+/// through the token · 2^-40 (both 0 if there is none).
 struct SampleProbabilityRowsArgs {
   std::int32_t batch = 0;
   std::int32_t block_size = 0;  ///< P
@@ -208,11 +215,12 @@ struct VanillaMarkovSampleArgs {
   const std::int32_t* first_previous = nullptr;  ///< [B]
   const float* uniforms = nullptr;               ///< [B, P]
   SamplingRule rule;
-  std::int32_t* tokens = nullptr;               ///< [B, P]
-  float* distance = nullptr;                    ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules: top-2 margin (0: invalid row)
-  Rows draft_probabilities;                     ///< [B·P, V]
-  Scratch scratch;                              ///< vanilla_markov_sample_scratch(B, V) bytes
-  std::uint32_t* status = nullptr;              ///< optional
+  std::int32_t* tokens = nullptr;  ///< [B, P]
+  float* distance = nullptr;  ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules:
+                              ///< top-2 margin (0: invalid row)
+  Rows draft_probabilities;   ///< [B·P, V]
+  Scratch scratch;            ///< vanilla_markov_sample_scratch(B, V) bytes
+  std::uint32_t* status = nullptr;  ///< optional
 };
 
 /// Scratch of VanillaMarkovSampleArgs: logits and probabilities of one step, laws, and the scratch
@@ -225,14 +233,16 @@ struct VanillaMarkovSampleArgs {
   return 2 * rows + laws + build_markov_logits_scratch(batch) + row_scan_scratch(batch, vocab);
 }
 
-/// `dsparkProbabilisticAccept`: rejection sampling. n = clamp(lengths[b], 1, L). Slot i < n is accepted iff p(x) > 0 and
-/// u_i ≤ p(x)/q(x) (q(x) = 0 counts as ratio 1); at the first rejection a token of (p - q)⁺ is emitted (of p, if that is 0),
-/// else a bonus token of target row n. Weights as in SampleProbabilityRowsArgs. All L+1 outputs are written (0 beyond the
-/// emitted). A draft id out of range is rejected and reported. The accept test is accepts() of the
-/// weights · 2^21 and uniform_from_float(u). `status`: kOpInvalidRow for a NaN in p(x), q(x) of a test that was made or anywhere
-/// in the rows of the residual or bonus (both p's and q's), kOpBadLength for a length outside [0, draft_stride].
-/// `distance` in f64: accept test |u - r| with r = min(1, p(x)/q(x)) of the weights (1 where q(x) = 0; an id out of range
-/// makes no test); residual as in SampleProbabilityRowsArgs with lower, upper as fractions of the sum of (p - q)⁺.
+/// `dsparkProbabilisticAccept`: rejection sampling. n = clamp(lengths[b], 1, L). Slot i < n is
+/// accepted iff p(x) > 0 and u_i ≤ p(x)/q(x) (q(x) = 0 counts as ratio 1); at the first rejection a
+/// token of (p - q)⁺ is emitted (of p, if that is 0), else a bonus token of target row n. Weights
+/// as in SampleProbabilityRowsArgs. All L+1 outputs are written (0 beyond the emitted). A draft id
+/// out of range is rejected and reported. The accept test is accepts() of the weights · 2^21 and
+/// uniform_from_float(u). `status`: kOpInvalidRow for a NaN in p(x), q(x) of a test that was made
+/// or anywhere in the rows of the residual or bonus (both p's and q's), kOpBadLength for a length
+/// outside [0, draft_stride]. `distance` in f64: accept test |u - r| with r = min(1, p(x)/q(x)) of
+/// the weights (1 where q(x) = 0; an id out of range makes no test); residual as in
+/// SampleProbabilityRowsArgs with lower, upper as fractions of the sum of (p - q)⁺.
 struct ProbabilisticAcceptArgs {
   std::int32_t batch = 0;
   std::int32_t length = 0;                ///< L ≥ 1

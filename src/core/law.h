@@ -154,8 +154,8 @@ DSPARK_HD std::uint64_t law_scale(std::uint64_t total) {
   return static_cast<std::uint64_t>((static_cast<uint128>(1) << 102) / total);
 }
 
-/// A mass of a row with that `scale` as a probability in units of 2^-61, from below: short of the exact one by less than a
-/// unit (rounding) and 2^-40 of it (the scale's rounding).
+/// A mass of a row with that `scale` as a probability in units of 2^-61, from below: short of the
+/// exact one by less than a unit (rounding) and 2^-40 of it (the scale's rounding).
 DSPARK_HD std::uint64_t mass_to_probability(std::uint64_t mass, std::uint64_t scale) {
   return multiply_high(mass << 23, scale);
 }
@@ -171,8 +171,9 @@ DSPARK_HD std::uint64_t cdf_target(std::uint64_t uniform, std::uint64_t total) {
   return multiply_high(uniform, total);
 }
 
-/// Accept test of rejection sampling in integers: p > 0 and u ≤ p / q (q = 0 counts as ratio 1). `p`, `q` in units of 2^-61.
-/// Never stricter than the exact test, and laxer by less than one unit of p.
+/// Accept test of rejection sampling in integers: p > 0 and u ≤ p / q (q = 0 counts as ratio 1).
+/// `p`, `q` in units of 2^-61. Never stricter than the exact test, and laxer by less than one unit
+/// of p.
 DSPARK_HD bool accepts(std::uint64_t p, std::uint64_t q, std::uint64_t uniform) {
   return p > 0 && multiply_high(uniform, q) <= p;
 }

@@ -1,7 +1,8 @@
-// The row operations of the reduce stage: arguments of each, shared by the backend interface, the CPU code and the kernels.
-// All pointers are in the backend's memory. Nothing here allocates or synchronises. Ids that arrive in arrays are checked
-// where they are used: a token id out of range sets kOpBadToken and a row index out of range sets kOpBadRow in `status`;
-// what the output then is, each operation says.
+// The row operations of the reduce stage: arguments of each, shared by the backend interface, the
+// CPU code and the kernels. All pointers are in the backend's memory. Nothing here allocates or
+// synchronises. Ids that arrive in arrays are checked where they are used: a token id out of range
+// sets kOpBadToken and a row index out of range sets kOpBadRow in `status`; what the output then
+// is, each operation says.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ enum OpStatus : std::uint32_t {
   kOpInvalidRow = 8,  ///< a row with NaN, +inf or no finite value (kernels.md, decision 4)
 };
 
-/// Largest vocabulary of the operations that sum masses: 2^22 masses of at most 2^40 fit 62 bits (law_scale).
+/// Largest vocabulary of the operations that sum masses: 2^22 masses of at most 2^40 fit 62 bits
+/// (law_scale).
 inline constexpr std::int32_t kMaxMassVocab = 1 << 22;
 
 /// out[m, n] = Σ_k a[m, k] · b[n, k]: hidden states times a vocabulary matrix.
@@ -39,11 +41,13 @@ struct WidenArgs {
   Rows out;
 };
 
-/// out[i, v] = backbone[backbone_row[i], v] + Σ_r w1[previous[i], r] · w2[v, r], the Markov-corrected draft logits (vanilla
-/// head). The sum is ProjectArgs' chain, added to the backbone once. Without a Markov head (`w1.data` null) the bias is
-/// absent. `w1` [V, R], `w2` [V, R], `backbone` f32 [*, V], `out` f32 [M, V]; `previous`, `backbone_row` [M].
-/// A negative `previous` marks an unused row: its output is not written, and its backbone_row is not looked at. A bad id is
-/// reported and its row is not written. Without a Markov head, `previous` is only looked at for its sign.
+/// out[i, v] = backbone[backbone_row[i], v] + Σ_r w1[previous[i], r] · w2[v, r], the
+/// Markov-corrected draft logits (vanilla head). The sum is ProjectArgs' chain, added to the
+/// backbone once. Without a Markov head (`w1.data` null) the bias is absent. `w1` [V, R], `w2` [V,
+/// R], `backbone` f32 [*, V], `out` f32 [M, V]; `previous`, `backbone_row` [M]. A negative
+/// `previous` marks an unused row: its output is not written, and its backbone_row is not looked
+/// at. A bad id is reported and its row is not written. Without a Markov head, `previous` is only
+/// looked at for its sign.
 struct MarkovRowsArgs {
   Rows backbone;
   Array<const std::int32_t> backbone_row;
@@ -54,10 +58,11 @@ struct MarkovRowsArgs {
   std::uint32_t* status = nullptr;
 };
 
-/// out[i] = sigmoid(hidden[hidden_row[i]] · weight[0:H] + w1[previous[i]] · weight[H:H+R] + bias), the confidence head.
-/// The dot products are 32 interleaved f32 fused chains (element j goes to lane j mod 32; hidden first, then the Markov
-/// part, each starting at lane 0) joined pairwise: lanes i and i+16, then i+8, 4, 2, 1. `hidden` f32 [*, H]; `weight` f32
-/// [H] or [H + R]; `w1` is read only if the weight has the Markov part, and `previous` is checked against it only then. A
+/// out[i] = sigmoid(hidden[hidden_row[i]] · weight[0:H] + w1[previous[i]] · weight[H:H+R] + bias),
+/// the confidence head. The dot products are 32 interleaved f32 fused chains (element j goes to
+/// lane j mod 32; hidden first, then the Markov part, each starting at lane 0) joined pairwise:
+/// lanes i and i+16, then i+8, 4, 2, 1. `hidden` f32 [*, H]; `weight` f32 [H] or [H + R]; `w1` is
+/// read only if the weight has the Markov part, and `previous` is checked against it only then. A
 /// negative `previous` (an unused row) and a bad id, which is reported, give NaN.
 struct ConfidenceRowsArgs {
   Matrix hidden;
@@ -70,22 +75,28 @@ struct ConfidenceRowsArgs {
   std::uint32_t* status = nullptr;
 };
 
-/// law[i] of row i of `logits` under `rule`. `logits.vocab` (≤ kMaxMassVocab) is the logical vocabulary: padding ids are
-/// simply not in the row. "Rank" is descending token_key; m(v) is unfiltered_mass. Contract (bits):
-///  - max_logit, second_logit: the two largest logits, as float_from_order_code gives them (a zero is +0); second_logit
+/// law[i] of row i of `logits` under `rule`. `logits.vocab` (≤ kMaxMassVocab) is the logical
+/// vocabulary: padding ids are simply not in the row. "Rank" is descending token_key; m(v) is
+/// unfiltered_mass. Contract (bits):
+///  - max_logit, second_logit: the two largest logits, as float_from_order_code gives them (a zero
+///  is +0); second_logit
 ///    equals max_logit where two tokens tie, and is -inf where there is no other token.
 ///  - No filter: boundary_key 0, boundary_mass 0, total = Σ m.
 ///  - Greedy: the boundary is the argmax, boundary_mass = total = 2^40; filters are not looked at.
-///  - Top-k (0 < top_k < vocab; else off): the boundary is the token of rank top_k and keeps its own mass; total = Σ m of the
-///    tokens that are kept. A boundary of mass 0 occurs only where fewer than top_k tokens have mass.
-///  - Top-p: M = Σ m over the top-k set (all tokens without top-k); target = max(1, floor(M · top_p / 2^32)). The boundary
+///  - Top-k (0 < top_k < vocab; else off): the boundary is the token of rank top_k and keeps its
+///  own mass; total = Σ m of the
+///    tokens that are kept. A boundary of mass 0 occurs only where fewer than top_k tokens have
+///    mass.
+///  - Top-p: M = Σ m over the top-k set (all tokens without top-k); target = max(1, floor(M · top_p
+///  / 2^32)). The boundary
 ///    is the first token, by rank, at which the running mass reaches target.
 ///    water_filling: boundary_mass = target - the mass before it, total = target.
 ///    include_crossing: boundary_mass = its own mass, total = the sum through it.
-///    Where the boundary is the argmax the law is one-hot and is given in greedy's form (boundary_mass = total = 2^40):
-///    `target` itself may lie below the range of law_scale.
+///    Where the boundary is the argmax the law is one-hot and is given in greedy's form
+///    (boundary_mass = total = 2^40): `target` itself may lie below the range of law_scale.
 ///  - scale = law_scale(total); inverse_temperature is the rule's.
-///  - Invalid rows: the status bits (kRowNoFinite whenever no logit is finite, beside the others), argmax -1, the rule's
+///  - Invalid rows: the status bits (kRowNoFinite whenever no logit is finite, beside the others),
+///  argmax -1, the rule's
 ///    inverse_temperature, all other fields 0.
 struct RowLawsArgs {
   Rows logits;
@@ -100,7 +111,8 @@ struct RowPair {
   std::int32_t token;  ///< the recorded token y
 };
 
-/// What a pair of rows says (a row index out of range counts as an invalid row); probabilities in units of 2^-61.
+/// What a pair of rows says (a row index out of range counts as an invalid row); probabilities in
+/// units of 2^-61.
 struct PairOutcome {
   std::uint64_t alpha;         ///< Σ_v min(p(v), q(v))
   std::uint64_t target_token;  ///< p(y)
@@ -118,8 +130,9 @@ struct ComparePairsArgs {
   Array<PairOutcome> out;
 };
 
-/// token[i] = the token that a uniform picks from row `row[i]`: the first id (ascending) whose running mass exceeds
-/// cdf_target(uniform[i], total). -1 where the row is invalid or `row[i]` is out of range.
+/// token[i] = the token that a uniform picks from row `row[i]`: the first id (ascending) whose
+/// running mass exceeds cdf_target(uniform[i], total). -1 where the row is invalid or `row[i]` is
+/// out of range.
 struct SampleRowsArgs {
   Rows logits;
   Array<const RowLaw> laws;
@@ -128,9 +141,10 @@ struct SampleRowsArgs {
   Array<std::int32_t> token;
 };
 
-/// token[i] = the token that a uniform picks from the normalised excess (q - p)⁺ of the draft row over the target row of
-/// pair `pair[i]`: the law of a drafted token given that it is rejected. -1 where the excess is 0, a row is invalid or
-/// an index is out of range. Weights are the differences of law_probability, in units of 2^-61; the target is cdf_target of their sum.
+/// token[i] = the token that a uniform picks from the normalised excess (q - p)⁺ of the draft row
+/// over the target row of pair `pair[i]`: the law of a drafted token given that it is rejected. -1
+/// where the excess is 0, a row is invalid or an index is out of range. Weights are the differences
+/// of law_probability, in units of 2^-61; the target is cdf_target of their sum.
 struct SampleExcessArgs {
   Rows target;
   Array<const RowLaw> target_laws;

@@ -9,11 +9,12 @@
 
 namespace dspark {
 
-/// Bytes of the valid UTF-8 sequence that starts at text[i]; 0 where there is none, or a C1 control character.
-/// ASCII, its control characters included, is 1 byte.
+/// Bytes of the valid UTF-8 sequence that starts at text[i]; 0 where there is none, or a C1 control
+/// character. ASCII, its control characters included, is 1 byte.
 [[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t i);
 
-/// Returns `text` with control characters and bytes that are not valid UTF-8 shown as \xNN (newline as \n, tab as \t).
+/// Returns `text` with control characters and bytes that are not valid UTF-8 shown as \xNN (newline
+/// as \n, tab as \t).
 [[nodiscard]] std::string escape_text(std::string_view text);
 
 /// The shortest decimal text that reads back as the same double; locale-free. Infinities and NaN

@@ -87,7 +87,8 @@ TEST(ClosedLoop, ConfidencesDecideTheLengthOnTheTrajectory) {
 }
 
 TEST(ClosedLoop, WorldsWeighTheLengthsAfterARejection) {
-  // P = 3, one repeat. After a rejection at slot 1 the confidences at 2 and 3 are high, so more is verified there than along the text.
+  // P = 3, one repeat. After a rejection at slot 1 the confidences at 2 and 3 are high, so more is
+  // verified there than along the text.
   OutcomeTable table;
   table.block_size = 3;
   table.repeats = 2;
@@ -99,13 +100,16 @@ TEST(ClosedLoop, WorldsWeighTheLengthsAfterARejection) {
     table.alpha.insert(table.alpha.end(), {0.75, 0, 0});
     table.confidence.insert(table.confidence.end(), {0.9f, 0.1f, 0.1f});
     table.agreement.insert(table.agreement.end(), {0, 0, 0});
-    // repeat 0: rejected at 1 -> (0.9, 0.9); rejected at 2 -> (0.9). repeat 1: rejected at 1 -> (0.9, 0.1).
-    table.world_confidence.insert(table.world_confidence.end(), {0.9f, 0.9f, 0.9f, 0.9f, 0.1f, 0.9f});
+    // repeat 0: rejected at 1 -> (0.9, 0.9); rejected at 2 -> (0.9). repeat 1: rejected at 1 ->
+    // (0.9, 0.1).
+    table.world_confidence.insert(table.world_confidence.end(),
+                                  {0.9f, 0.9f, 0.9f, 0.9f, 0.1f, 0.9f});
   }
   const Policy policy = Threshold{ThresholdRule::per_position, 0.5, 0, 0};
   const ClosedLoop loop = closed_loop(table, policy, {});
-  // Along the text l = 1 (min(1, left-1) at the end). In worlds: rejected at 1 (weight 1/4): repeat 0 verifies 3, repeat 1 verifies
-  // 2; else 1. With left - 1 as a limit. Only starts n with v > 0 count.
+  // Along the text l = 1 (min(1, left-1) at the end). In worlds: rejected at 1 (weight 1/4): repeat
+  // 0 verifies 3, repeat 1 verifies 2; else 1. With left - 1 as a limit. Only starts n with v > 0
+  // count.
   const std::vector<double> v = round_starts(table, policy, {});
   double want0 = 0, want1 = 0, rounds = 0;
   for (int n = 0; n < 8; ++n) {

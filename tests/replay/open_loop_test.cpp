@@ -5,8 +5,8 @@
 namespace dspark {
 namespace {
 
-OutcomeTable table_of(std::vector<std::uint8_t> slots, std::vector<double> beta, std::vector<double> alpha,
-                      std::vector<float> confidence) {
+OutcomeTable table_of(std::vector<std::uint8_t> slots, std::vector<double> beta,
+                      std::vector<double> alpha, std::vector<float> confidence) {
   OutcomeTable table;
   table.block_size = 2;
   table.has_confidence = true;
@@ -21,8 +21,9 @@ OutcomeTable table_of(std::vector<std::uint8_t> slots, std::vector<double> beta,
 
 TEST(OpenLoop, CountsEveryAnchorWithAFullBlockOnce) {
   // Three positions, P = 2: anchors 0 and 1 are full (left 3 and 2), anchor 2 is not.
-  const OutcomeTable table = table_of({2, 2, 1}, {0.5, 1, 1, 0.5, 1, 1}, {0.4, 0.8, 0.6, 0.2, 0.9, 0},
-                                      {0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f});
+  const OutcomeTable table =
+      table_of({2, 2, 1}, {0.5, 1, 1, 0.5, 1, 1}, {0.4, 0.8, 0.6, 0.2, 0.9, 0},
+               {0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f});
   const std::vector<PositionResult> at = open_loop(table);
   EXPECT_DOUBLE_EQ(*at[0].survival, (0.4 + 0.6) / 2);
   EXPECT_DOUBLE_EQ(*at[0].survival_trajectory, (0.5 + 1) / 2);

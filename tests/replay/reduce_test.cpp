@@ -1,4 +1,5 @@
-// The whole anchors replay against exact enumeration: a few tokens, all distributions in float64 from their definitions.
+// The whole anchors replay against exact enumeration: a few tokens, all distributions in float64
+// from their definitions.
 #include "replay/reduce.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +11,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/closed_loop.h"
-#include "tests/replay/tiny_trace.h"
 #include "support/error.h"
+#include "tests/replay/tiny_trace.h"
 
 namespace dspark {
 namespace {
@@ -19,14 +20,19 @@ namespace {
 using Law = std::vector<double>;
 
 /// Softmax with temperature, top-k and top-p straight from their definitions.
-Law law_of(const std::vector<double>& logits, double temperature, std::int64_t top_k, double top_p, TopPRule rule) {
+Law law_of(const std::vector<double>& logits, double temperature, std::int64_t top_k, double top_p,
+           TopPRule rule) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return logits[a] > logits[b]; });
   Law law(logits.size(), 0.0);
-  const std::size_t kept = top_k > 0 ? std::min<std::size_t>(order.size(), static_cast<std::size_t>(top_k)) : order.size();
+  const std::size_t kept =
+      top_k > 0 ? std::min<std::size_t>(order.size(), static_cast<std::size_t>(top_k))
+                : order.size();
   double total = 0;
-  for (std::size_t i = 0; i < kept; ++i) total += law[order[i]] = std::exp((logits[order[i]] - logits[order[0]]) / temperature);
+  for (std::size_t i = 0; i < kept; ++i)
+    total += law[order[i]] = std::exp((logits[order[i]] - logits[order[0]]) / temperature);
   for (double& p : law) p /= total;
   if (top_p < 1) {
     double left = top_p, sum = 0;
@@ -54,7 +60,8 @@ class Oracle {
   [[nodiscard]] Law target(std::int64_t position) const {
     std::vector<double> logits(static_cast<std::size_t>(trace_.vocab));
     for (std::size_t v = 0; v < logits.size(); ++v) {
-      logits[v] = static_cast<double>(trace_.target_logits[static_cast<std::size_t>(position) * logits.size() + v]);
+      logits[v] = static_cast<double>(
+          trace_.target_logits[static_cast<std::size_t>(position) * logits.size() + v]);
     }
     return law_of(logits, trace_.temperature, trace_.top_k, trace_.top_p, rule_);
   }
@@ -64,8 +71,10 @@ class Oracle {
     for (std::size_t v = 0; v < logits.size(); ++v) {
       double bias = 0;
       for (std::int32_t r = 0; r < trace_.rank; ++r) {
-        bias += static_cast<double>(trace_.w1[static_cast<std::size_t>(previous * trace_.rank + r)]) *
-                static_cast<double>(trace_.w2[v * static_cast<std::size_t>(trace_.rank) + static_cast<std::size_t>(r)]);
+        bias +=
+            static_cast<double>(trace_.w1[static_cast<std::size_t>(previous * trace_.rank + r)]) *
+            static_cast<double>(
+                trace_.w2[v * static_cast<std::size_t>(trace_.rank) + static_cast<std::size_t>(r)]);
       }
       logits[v] = static_cast<double>(trace_.draft_logits[row + v]) + bias;
     }
@@ -74,12 +83,14 @@ class Oracle {
   [[nodiscard]] float confidence(std::int64_t anchor, int slot, std::int32_t previous) const {
     double z = static_cast<double>(trace_.confidence_bias);
     for (std::int32_t i = 0; i < trace_.hidden; ++i) {
-      z += static_cast<double>(trace_.draft_hidden[static_cast<std::size_t>((anchor * trace_.block + slot - 1) * trace_.hidden + i)]) *
+      z += static_cast<double>(trace_.draft_hidden[static_cast<std::size_t>(
+               (anchor * trace_.block + slot - 1) * trace_.hidden + i)]) *
            static_cast<double>(trace_.confidence_weight[static_cast<std::size_t>(i)]);
     }
     for (std::int32_t r = 0; r < trace_.rank; ++r) {
       z += static_cast<double>(trace_.w1[static_cast<std::size_t>(previous * trace_.rank + r)]) *
-           static_cast<double>(trace_.confidence_weight[static_cast<std::size_t>(trace_.hidden + r)]);
+           static_cast<double>(
+               trace_.confidence_weight[static_cast<std::size_t>(trace_.hidden + r)]);
     }
     return static_cast<float>(1 / (1 + std::exp(-z)));
   }
@@ -103,7 +114,8 @@ class Oracle {
   [[nodiscard]] double beta(std::int64_t anchor, int slot) const {
     const std::int32_t y = text(anchor, anchor + slot);
     const double p = target(anchor + slot - 1)[static_cast<std::size_t>(y)];
-    const double q = draft(anchor, slot, text(anchor, anchor + slot - 1))[static_cast<std::size_t>(y)];
+    const double q =
+        draft(anchor, slot, text(anchor, anchor + slot - 1))[static_cast<std::size_t>(y)];
     return std::min(1.0, q / p);
   }
   [[nodiscard]] double alpha(std::int64_t anchor, int slot) const {
@@ -114,35 +126,41 @@ class Oracle {
     return sum;
   }
 
-  /// E[min(ℓ, left - 1)] of a round that starts at `anchor`, over every chain the drafter can draft given the recorded text.
+  /// E[min(ℓ, left - 1)] of a round that starts at `anchor`, over every chain the drafter can draft
+  /// given the recorded text.
   [[nodiscard]] double verified(std::int64_t anchor, const Policy& policy) const {
     const int count = slots(anchor);
     const double left = static_cast<double>(end_of(anchor) - anchor);
     std::vector<float> c(static_cast<std::size_t>(count));
     double sum = 0;
     // Drafts slot by slot; `on_text` until the rejection.
-    const std::function<void(int, std::int32_t, bool, double)> visit = [&](int slot, std::int32_t previous, bool on_text, double weight) {
-      if (weight == 0) return;
-      c[static_cast<std::size_t>(slot - 1)] = confidence(anchor, slot, previous);
-      if (slot == count) {
-        sum += weight * std::min<double>(scheduled_length(policy, c.data(), count, {}), left - 1);
-        return;
-      }
-      const Law q = draft(anchor, slot, previous);
-      if (!on_text) {
-        for (std::size_t v = 0; v < q.size(); ++v) visit(slot + 1, static_cast<std::int32_t>(v), false, weight * q[v]);
-        return;
-      }
-      const Law p = target(anchor + slot - 1);
-      const std::int32_t y = text(anchor, anchor + slot);
-      const double accepted = std::min(1.0, q[static_cast<std::size_t>(y)] / p[static_cast<std::size_t>(y)]);
-      visit(slot + 1, y, true, weight * accepted);
-      double excess = 0;
-      for (std::size_t v = 0; v < q.size(); ++v) excess += std::max(0.0, q[v] - p[v]);
-      for (std::size_t v = 0; v < q.size() && excess > 0; ++v) {
-        visit(slot + 1, static_cast<std::int32_t>(v), false, weight * (1 - accepted) * std::max(0.0, q[v] - p[v]) / excess);
-      }
-    };
+    const std::function<void(int, std::int32_t, bool, double)> visit =
+        [&](int slot, std::int32_t previous, bool on_text, double weight) {
+          if (weight == 0) return;
+          c[static_cast<std::size_t>(slot - 1)] = confidence(anchor, slot, previous);
+          if (slot == count) {
+            sum +=
+                weight * std::min<double>(scheduled_length(policy, c.data(), count, {}), left - 1);
+            return;
+          }
+          const Law q = draft(anchor, slot, previous);
+          if (!on_text) {
+            for (std::size_t v = 0; v < q.size(); ++v)
+              visit(slot + 1, static_cast<std::int32_t>(v), false, weight * q[v]);
+            return;
+          }
+          const Law p = target(anchor + slot - 1);
+          const std::int32_t y = text(anchor, anchor + slot);
+          const double accepted =
+              std::min(1.0, q[static_cast<std::size_t>(y)] / p[static_cast<std::size_t>(y)]);
+          visit(slot + 1, y, true, weight * accepted);
+          double excess = 0;
+          for (std::size_t v = 0; v < q.size(); ++v) excess += std::max(0.0, q[v] - p[v]);
+          for (std::size_t v = 0; v < q.size() && excess > 0; ++v) {
+            visit(slot + 1, static_cast<std::int32_t>(v), false,
+                  weight * (1 - accepted) * std::max(0.0, q[v] - p[v]) / excess);
+          }
+        };
     visit(1, text(anchor, anchor), true, 1.0);
     return sum;
   }
@@ -159,7 +177,8 @@ struct Setting {
   TopPRule rule;
 };
 
-/// A trace whose recorded tokens can be drawn under the setting: the target's most likely one wherever the drawn one cannot.
+/// A trace whose recorded tokens can be drawn under the setting: the target's most likely one
+/// wherever the drawn one cannot.
 TinyTrace possible_trace(std::uint32_t seed, const Setting& setting, std::int32_t vocab = 5) {
   TinyTrace trace(seed, vocab);
   trace.temperature = setting.temperature;
@@ -169,7 +188,9 @@ TinyTrace possible_trace(std::uint32_t seed, const Setting& setting, std::int32_
   for (std::size_t s = 0; s + 1 < trace.offsets.size(); ++s) {
     for (std::int64_t n = trace.offsets[s]; n < trace.offsets[s + 1]; ++n) {
       const Law law = oracle.target(n);
-      std::int32_t& next = n + 1 < trace.offsets[s + 1] ? trace.tokens[static_cast<std::size_t>(n + 1)] : trace.last_tokens[s];
+      std::int32_t& next = n + 1 < trace.offsets[s + 1]
+                               ? trace.tokens[static_cast<std::size_t>(n + 1)]
+                               : trace.last_tokens[s];
       if (law[static_cast<std::size_t>(next)] == 0) {
         next = static_cast<std::int32_t>(std::max_element(law.begin(), law.end()) - law.begin());
       }
@@ -185,12 +206,13 @@ OutcomeTable reduce(const TinyTrace& tiny, TopPRule rule, ReplayOptions options,
   const std::unique_ptr<TraceFile> trace = TraceFile::open(folder.file("t.h5"));
   const Heads heads = load_heads(*trace, "", 0);
   const std::unique_ptr<Backend> backend = make_cpu_backend(threads);
-  return reduce_anchors(*backend, *trace, heads,
-                        {.sampling = {tiny.temperature, tiny.top_k, tiny.top_p,
-                                      rule == TopPRule::water_filling ? "water_filling" : "include_crossing"},
-                         .verification = verification,
-                         .worlds = true},
-                        options);
+  return reduce_anchors(
+      *backend, *trace, heads,
+      {.sampling = {tiny.temperature, tiny.top_k, tiny.top_p,
+                    rule == TopPRule::water_filling ? "water_filling" : "include_crossing"},
+       .verification = verification,
+       .worlds = true},
+      options);
 }
 
 class EverySetting : public testing::TestWithParam<Setting> {};
@@ -210,11 +232,13 @@ TEST_P(EverySetting, OutcomesAndVerifiedLengthsAreThoseOfExactEnumeration) {
       const auto at = static_cast<std::size_t>(n * tiny.block + k - 1);
       EXPECT_NEAR(table.beta[at], oracle.beta(n, k), 2e-6) << n << " " << k;
       EXPECT_NEAR(table.alpha[at], oracle.alpha(n, k), 2e-6) << n << " " << k;
-      EXPECT_NEAR(table.confidence[at], oracle.confidence(n, k, oracle.text(n, n + k - 1)), 1e-6) << n << " " << k;
+      EXPECT_NEAR(table.confidence[at], oracle.confidence(n, k, oracle.text(n, n + k - 1)), 1e-6)
+          << n << " " << k;
     }
   }
-  for (const Policy& policy : {Policy{Threshold{ThresholdRule::cumulative, 0.3, 0, 0}},
-                               Policy{Threshold{ThresholdRule::per_position, 0.5, 0, 0}}, Policy{Sps{0, 0, 0}}}) {
+  for (const Policy& policy :
+       {Policy{Threshold{ThresholdRule::cumulative, 0.3, 0, 0}},
+        Policy{Threshold{ThresholdRule::per_position, 0.5, 0, 0}}, Policy{Sps{0, 0, 0}}}) {
     const ClosedLoop loop = closed_loop(table, policy, {});
     const std::vector<double> v = round_starts(table, policy, {});
     double want = 0, rounds = 0;
@@ -276,7 +300,8 @@ TEST(Reduce, GreedyFollowsTheDraftedChain) {
     for (std::int64_t n = tiny.offsets[s]; n < tiny.offsets[s + 1]; ++n) {
       const float* row = tiny.target_logits.data() + n * tiny.vocab;
       const auto best = static_cast<std::int32_t>(std::max_element(row, row + tiny.vocab) - row);
-      (n + 1 < tiny.offsets[s + 1] ? tiny.tokens[static_cast<std::size_t>(n + 1)] : tiny.last_tokens[s]) = best;
+      (n + 1 < tiny.offsets[s + 1] ? tiny.tokens[static_cast<std::size_t>(n + 1)]
+                                   : tiny.last_tokens[s]) = best;
     }
   }
   const OutcomeTable table = reduce(tiny, TopPRule::water_filling, {}, Verification::greedy);
@@ -291,10 +316,13 @@ TEST(Reduce, GreedyFollowsTheDraftedChain) {
       double best = -1e30;
       std::int32_t draft = -1;
       for (std::int32_t v = 0; v < tiny.vocab; ++v) {
-        double logit = static_cast<double>(tiny.draft_logits[at * static_cast<std::size_t>(tiny.vocab) + static_cast<std::size_t>(v)]);
+        double logit =
+            static_cast<double>(tiny.draft_logits[at * static_cast<std::size_t>(tiny.vocab) +
+                                                  static_cast<std::size_t>(v)]);
         for (std::int32_t r = 0; r < tiny.rank; ++r) {
-          logit += static_cast<double>(tiny.w1[static_cast<std::size_t>(previous * tiny.rank + r)]) *
-                   static_cast<double>(tiny.w2[static_cast<std::size_t>(v * tiny.rank + r)]);
+          logit +=
+              static_cast<double>(tiny.w1[static_cast<std::size_t>(previous * tiny.rank + r)]) *
+              static_cast<double>(tiny.w2[static_cast<std::size_t>(v * tiny.rank + r)]);
         }
         if (logit > best) {
           best = logit;
@@ -315,7 +343,8 @@ TEST(Reduce, ABlockIsCutBeforeItsFirstInvalidRow) {
   TinyTrace tiny = possible_trace(7, setting);
   const auto v = static_cast<std::size_t>(tiny.vocab);
   tiny.draft_logits[(2 * 3 + 1) * v] = std::numeric_limits<float>::quiet_NaN();  // anchor 2, slot 2
-  tiny.target_logits[5 * v + 1] = std::numeric_limits<float>::infinity();        // position 5: slots of anchors 3, 4, 5
+  tiny.target_logits[5 * v + 1] =
+      std::numeric_limits<float>::infinity();  // position 5: slots of anchors 3, 4, 5
   std::string notice;
   ReplayOptions options;
   options.notice = [&](const std::string& line) { notice = line; };
@@ -329,7 +358,8 @@ TEST(Reduce, ABlockIsCutBeforeItsFirstInvalidRow) {
   EXPECT_NE(notice.find("draft_logits[2, 1] has NaN"), std::string::npos) << notice;
   for (const std::int64_t chunk : {1, 4}) {
     options.chunk = chunk;
-    EXPECT_EQ(reduce(tiny, setting.rule, options).invalid_rows, 2) << "counted once, whatever the chunk";
+    EXPECT_EQ(reduce(tiny, setting.rule, options).invalid_rows, 2)
+        << "counted once, whatever the chunk";
   }
 }
 
@@ -338,7 +368,8 @@ TEST(Reduce, MaskedTokensAreNoInvalidRow) {
   TinyTrace tiny = possible_trace(7, setting);
   for (std::int64_t n = 0; n < tiny.anchors() * tiny.block; ++n) {
     const auto row = static_cast<std::size_t>(n * tiny.vocab);
-    tiny.draft_logits[row + static_cast<std::size_t>(n % tiny.vocab)] = -std::numeric_limits<float>::infinity();
+    tiny.draft_logits[row + static_cast<std::size_t>(n % tiny.vocab)] =
+        -std::numeric_limits<float>::infinity();
   }
   EXPECT_EQ(reduce(tiny, setting.rule, {}).invalid_rows, 0);
 }

@@ -27,9 +27,10 @@ TEST(RoundsEvaluation, AShorterLengthCutsWhatWasAccepted) {
 }
 
 TEST(RoundsEvaluation, CensoredRoundsGiveABracketOnlyWhereALengthReachesPastThem) {
-  const RoundTable table = table_of(
-      {{.slots = 3, .accepted = 1, .diverged_slot = 1, .censored = true}, {.slots = 3, .accepted = 0}},
-      std::vector<float>(6, 0.5f));
+  const RoundTable table =
+      table_of({{.slots = 3, .accepted = 1, .diverged_slot = 1, .censored = true},
+                {.slots = 3, .accepted = 0}},
+               std::vector<float>(6, 0.5f));
   const PolicyResult full = evaluate_rounds(table, FixedLength{3}, {});
   EXPECT_EQ(*full.censored_rounds, 1);
   EXPECT_DOUBLE_EQ(*full.tau_lo, (2 + 1) / 2.0);

@@ -31,7 +31,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Numbers of a tiny anchors trace with dense logits, a Markov head and a confidence head; every number is exact in f32.
+/// Numbers of a tiny anchors trace with dense logits, a Markov head and a confidence head; every
+/// number is exact in f32.
 struct TinyTrace {
   std::int32_t vocab = 5, block = 3, hidden = 2, rank = 2;
   double temperature = 1, top_p = 1;
@@ -44,7 +45,8 @@ struct TinyTrace {
 
   [[nodiscard]] std::int64_t anchors() const { return offsets.back(); }
 
-  /// Fills every array from a small generator; tokens are drawn uniformly (the caller makes them possible).
+  /// Fills every array from a small generator; tokens are drawn uniformly (the caller makes them
+  /// possible).
   explicit TinyTrace(std::uint32_t seed, std::int32_t vocab_size = 5) : vocab(vocab_size) {
     std::uint32_t state = seed * 2654435761u + 1;
     const auto number = [&](float scale) {  // multiples of scale/16 in [-scale, scale]
@@ -63,9 +65,11 @@ struct TinyTrace {
     fill(confidence_weight, hidden + rank, 1);
     for (std::int64_t i = 0; i < n; ++i) {
       state = state * 1664525u + 1013904223u;
-      tokens.push_back(static_cast<std::int32_t>((state >> 16) % static_cast<std::uint32_t>(vocab)));
+      tokens.push_back(
+          static_cast<std::int32_t>((state >> 16) % static_cast<std::uint32_t>(vocab)));
     }
-    for (std::size_t s = 0; s + 1 < offsets.size(); ++s) last_tokens.push_back(static_cast<std::int32_t>(s) % vocab);
+    for (std::size_t s = 0; s + 1 < offsets.size(); ++s)
+      last_tokens.push_back(static_cast<std::int32_t>(s) % vocab);
   }
 
   void write(const std::string& path) const {
