@@ -26,7 +26,7 @@ std::int32_t count_code_points(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char byte) { return !is_continuation(byte); }));
 }
 
-// Of a byte offset; for the checks that come before the parser.
+// Of a byte offset.
 SourcePosition position_of(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, offset);
   const std::size_t newline = before.rfind('\n');
@@ -131,16 +131,22 @@ class TreeBuilder : public YAML::EventHandler {
     fail(mark, "tags are not allowed", "remove the tag (the word that begins with '!')");
   }
 
+  // The parser counts columns in bytes; people count characters. It comes mostly forward, so that
+  // counting goes on from the last place instead of the start of a line that may be the whole file.
   [[nodiscard]] SourcePosition position(const YAML::Mark& mark) const {
     if (mark.line < 0) return {};
-    SourcePosition out{mark.line + 1, mark.column + 1};
-    // The parser counts bytes; people count characters.
-    if (mark.pos >= mark.column && static_cast<std::size_t>(mark.pos) <= text_.size()) {
-      const auto end = static_cast<std::size_t>(mark.pos);
-      const auto bytes = static_cast<std::size_t>(mark.column);
-      out.column = 1 + count_code_points(std::string_view(text_).substr(end - bytes, bytes));
+    if (mark.pos < mark.column || static_cast<std::size_t>(mark.pos) > text_.size()) {
+      return {mark.line + 1, mark.column + 1};
     }
-    return out;
+    const auto offset = static_cast<std::size_t>(mark.pos);
+    if (mark.line + 1 != last_.line || offset < last_offset_) {
+      last_ = {mark.line + 1, 1};
+      last_offset_ = offset - static_cast<std::size_t>(mark.column);
+    }
+    last_.column +=
+        count_code_points(std::string_view(text_).substr(last_offset_, offset - last_offset_));
+    last_offset_ = offset;
+    return last_;
   }
 
   // The parser gives quoted scalars and those with the tag "!" the same tag; only the text tells
@@ -238,6 +244,8 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
   std::int64_t count_ = 0;
   bool has_aliases_ = false;
+  mutable SourcePosition last_;  // where position() last was
+  mutable std::size_t last_offset_ = 0;
 };
 
 // Only finds out that there is a second document, and where.
@@ -300,7 +308,8 @@ YamlDocument parse_yaml(const std::string& text, const std::string& name) {
     parser.HandleNextDocument(second);
     return builder.take();
   } catch (const YAML::Exception& error) {
-    throw policy_error(place(name, {error.mark.line + 1, error.mark.column + 1}),
+    const auto offset = static_cast<std::size_t>(std::max(error.mark.pos, 0));
+    throw policy_error(place(name, position_of(body, std::min(offset, body.size()))),
                        "not valid YAML: " + error.msg, "correct the syntax");
   }
 }

@@ -1,0 +1,169 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "report/render.h"
+#include "tests/report/sample_result.h"
+
+namespace dspark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& item : object.items()) keys.push_back(item.key());
+  return keys;
+}
+
+TEST(JsonFormat, HasOneRowPerLine) {
+  EXPECT_EQ(render(anchors_result(), OutputFormat::json), R"out({
+  "format": "dspark-replay-result",
+  "format_version": 1,
+  "tool": {"version": "0.1.0", "backend": "cpu", "device": "Test CPU"},
+  "settings": {"seed": 7, "repeats": 4, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}},
+  "traces": [
+    {"file": "code.h5", "kind": "anchors", "vocab_size": 8192, "block_size": 2, "anchors": 768, "sequences": 3, "temperature": 1, "domain": "code", "rounds": null, "reproduced": null, "diverged": null, "censored": null, "invalid_rows": 0, "impossible_tokens": 0, "near_ties": 5}
+  ],
+  "positions": [
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 1, "survival": 0.43, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.43, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": 0.4581, "predicted_se": null, "top1_agreement": null},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 2, "survival": 0.1716, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.4119, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": null, "predicted_se": null, "top1_agreement": null}
+  ],
+  "results": [
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "none", "parameters": {}, "concurrency": 1, "lossless": true, "tau": 1, "tau_interior": 1, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 768, "tokens": 768, "accepted_per_round": 0, "verified_per_round": 0, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1.45, "tokens_per_cost": 0.6896551724137931, "speedup": 1},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "threshold", "parameters": {"rule": "cumulative", "threshold": 0.3, "min_length": 1}, "concurrency": 1, "lossless": true, "tau": 1.483, "tau_interior": 1.48, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 517.9, "tokens": 768, "accepted_per_round": 0.483, "verified_per_round": 1.204, "verified_per_round_se": 0.002, "verified_per_round_on_trajectory": 1.192, "acceptance_rate": 0.4012, "cost_per_round": 2.516, "tokens_per_cost": 0.589, "speedup": 0.855},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 2}, "concurrency": 1, "lossless": false, "tau": null, "tau_interior": null, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null}
+  ],
+  "run": {"seconds": 0.25}
+}
+)out");
+}
+
+TEST(JsonFormat, HasTheDocumentedFieldsInOrder) {
+  const Json json = Json::parse(render(anchors_result(), OutputFormat::json));
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(keys_of(json), (Keys{"format", "format_version", "tool", "settings", "traces",
+                                 "positions", "results", "run"}));
+  EXPECT_EQ(json["format"], "dspark-replay-result");
+  EXPECT_EQ(json["format_version"], 1);
+  // The documented fields, with later ones between them, in the documented order.
+  const auto expect_in_order = [](const Json& object, const Keys& documented) {
+    const Keys keys = keys_of(object);
+    std::size_t at = 0;
+    for (const std::string& key : keys) {
+      if (at < documented.size() && key == documented[at]) ++at;
+    }
+    EXPECT_EQ(at, documented.size()) << object;
+  };
+  expect_in_order(json["traces"][0],
+                  {"file", "kind", "vocab_size", "block_size", "anchors", "sequences"});
+  expect_in_order(json["positions"][0], {"trace", "verification", "position", "survival",
+                                         "survival_trajectory", "survival_visited", "conditional",
+                                         "predicted_conditional", "conditional_ece", "predicted"});
+  expect_in_order(
+      json["results"][1],
+      {"trace", "verification", "policy", "parameters", "concurrency", "lossless", "tau",
+       "tau_interior", "rounds", "tokens", "accepted_per_round", "verified_per_round",
+       "verified_per_round_se", "verified_per_round_on_trajectory", "acceptance_rate",
+       "cost_per_round", "tokens_per_cost", "speedup"});
+  EXPECT_EQ(keys_of(json["results"][1]["parameters"]), (Keys{"rule", "threshold", "min_length"}));
+}
+
+TEST(JsonFormat, HasTheSameFieldsInEveryRow) {
+  const Json json = Json::parse(render(anchors_result(), OutputFormat::json));
+  for (const char* list : {"positions", "results"}) {
+    for (const Json& row : json[list]) EXPECT_EQ(keys_of(row), keys_of(json[list][0]));
+  }
+}
+
+TEST(JsonFormat, ReadsBackToTheSameNumbers) {
+  ReplayResult result = anchors_result();
+  result.results[0].tau = 1.0 / 3;
+  result.results[0].rounds = 1e-300;
+  result.results[0].tokens = 123456789012345680.0;
+  result.seed = std::numeric_limits<std::uint64_t>::max();
+  const Json json = Json::parse(render(result, OutputFormat::json));
+  EXPECT_EQ(json["results"][0]["tau"].get<double>(), 1.0 / 3);
+  EXPECT_EQ(json["results"][0]["rounds"].get<double>(), 1e-300);
+  EXPECT_EQ(json["results"][0]["tokens"].get<double>(), 123456789012345680.0);
+  EXPECT_EQ(json["settings"]["seed"].get<std::uint64_t>(), result.seed);
+  EXPECT_EQ(json["run"]["seconds"].get<double>(), 0.25);
+}
+
+TEST(JsonFormat, WritesNullForWhatDoesNotExist) {
+  ReplayResult result = anchors_result();
+  result.results[0].tau = std::numeric_limits<double>::quiet_NaN();
+  result.results[0].speedup = -std::numeric_limits<double>::infinity();
+  const Json json = Json::parse(render(result, OutputFormat::json));
+  EXPECT_TRUE(json["results"][0]["tau"].is_null());
+  EXPECT_TRUE(json["results"][0]["speedup"].is_null());
+  EXPECT_TRUE(json["results"][0]["acceptance_rate"].is_null());
+  EXPECT_TRUE(json["results"][2]["tau"].is_null());
+  EXPECT_TRUE(json["positions"][1]["predicted"].is_null());
+}
+
+TEST(JsonFormat, EscapesTextsFromFiles) {
+  const Json json = Json::parse(render(rounds_result(), OutputFormat::json));
+  EXPECT_EQ(json["traces"][0]["file"], "a|b,\"c\"\\n\\x1b[2J\\xff.h5");
+}
+
+TEST(JsonFormat, OfAnEmptyResultParses) {
+  const Json json = Json::parse(render(ReplayResult{}, OutputFormat::json));
+  EXPECT_TRUE(json["traces"].is_array());
+  EXPECT_TRUE(json["results"].empty());
+}
+
+TEST(JsonFormat, DependsOnTheClockInRunAlone) {
+  ReplayResult result = anchors_result();
+  Json a = Json::parse(render(result, OutputFormat::json));
+  result.seconds = 99;
+  Json b = Json::parse(render(result, OutputFormat::json));
+  EXPECT_NE(a, b);
+  a.erase("run");
+  b.erase("run");
+  EXPECT_EQ(a.dump(), b.dump());
+}
+
+TEST(JsonLines, HasOneTypedObjectPerLine) {
+  std::istringstream text(render(anchors_result(), OutputFormat::jsonl));
+  std::vector<std::string> types;
+  for (std::string line; std::getline(text, line);) {
+    types.push_back(Json::parse(line)["type"]);
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"header", "trace", "position", "position", "result",
+                                             "result", "result", "run"}));
+}
+
+TEST(JsonLines, HasExactlyThisText) {
+  EXPECT_EQ(
+      render(rounds_result(), OutputFormat::jsonl),
+      R"out({"type": "header", "format": "dspark-replay-result", "format_version": 1, "tool": {"version": "0.1.0", "backend": "cuda", "device": "GPU"}, "settings": {"seed": 0, "repeats": 0, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}}}
+{"type": "trace", "file": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "kind": "rounds", "vocab_size": 100, "block_size": 1, "anchors": null, "sequences": null, "temperature": 0, "domain": "", "rounds": 28, "reproduced": 26, "diverged": 1, "censored": 1, "invalid_rows": 2, "impossible_tokens": 3, "near_ties": 0}
+{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1234.5, "tokens_per_cost": 0.00125, "speedup": null}
+{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0.7, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 99, "tokens_per_cost": 0.001, "speedup": null}
+{"type": "run", "seconds": 0}
+)out");
+}
+
+TEST(JsonLines, HoldsTheObjectsOfTheDocument) {
+  const Json document = Json::parse(render(anchors_result(), OutputFormat::json));
+  std::istringstream text(render(anchors_result(), OutputFormat::jsonl));
+  std::vector<Json> results;
+  for (std::string line; std::getline(text, line);) {
+    Json object = Json::parse(line);
+    if (object["type"] != "result") continue;
+    object.erase("type");
+    results.push_back(object);
+  }
+  ASSERT_EQ(results.size(), document["results"].size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].dump(), document["results"][i].dump());
+  }
+}
+
+}  // namespace
+}  // namespace dspark

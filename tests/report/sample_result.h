@@ -1,0 +1,138 @@
+// A small result with everything in it: two traces, empty numbers, hostile names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "replay/result.h"
+
+namespace dspark {
+
+inline SamplingLabel sample_sampling(double temperature) {
+  return {.temperature = temperature, .top_k = 0, .top_p = 1, .top_p_rule = "water_filling"};
+}
+
+/// One anchors trace, probabilistic: two positions and three policies, one of them without drafts.
+inline ReplayResult anchors_result() {
+  ReplayResult result;
+  result.version = "0.1.0";
+  result.backend = "cpu";
+  result.device = "Test CPU";
+  result.seed = 7;
+  result.repeats = 4;
+  result.seconds = 0.25;
+
+  TraceSummary trace;
+  trace.file = "code.h5";
+  trace.kind = "anchors";
+  trace.vocab_size = 8192;
+  trace.block_size = 2;
+  trace.temperature = 1;
+  trace.domain = "code";
+  trace.anchors = 768;
+  trace.sequences = 3;
+  trace.near_ties = 5;
+  result.traces.push_back(trace);
+
+  PositionResult position;
+  position.trace = "code.h5";
+  position.verification = "probabilistic";
+  position.sampling = sample_sampling(1);
+  position.position = 1;
+  position.survival = 0.43;
+  position.survival_trajectory = 0.42;
+  position.survival_visited = 0.41;
+  position.conditional = 0.43;
+  position.predicted_conditional = 0.458;
+  position.conditional_ece = 0.041;
+  position.predicted = 0.4581;
+  result.positions.push_back(position);
+  position.position = 2;
+  position.survival = 0.1716;
+  position.conditional = 0.4119;
+  position.predicted = std::nullopt;
+  result.positions.push_back(position);
+
+  PolicyResult row;
+  row.trace = "code.h5";
+  row.verification = "probabilistic";
+  row.sampling = sample_sampling(1);
+  row.policy = "none";
+  row.tau = 1;
+  row.tau_interior = 1;
+  row.rounds = 768;
+  row.tokens = 768;
+  row.accepted_per_round = 0;
+  row.verified_per_round = 0;
+  row.cost_per_round = 1.45;
+  row.tokens_per_cost = 1 / 1.45;
+  row.speedup = 1;
+  result.results.push_back(row);
+
+  row.policy = "threshold";
+  row.parameters = {
+      {"rule", std::string("cumulative")}, {"threshold", 0.3}, {"min_length", std::int64_t{1}}};
+  row.tau = 1.483;
+  row.tau_interior = 1.48;
+  row.rounds = 517.9;
+  row.accepted_per_round = 0.483;
+  row.verified_per_round = 1.204;
+  row.verified_per_round_se = 0.002;
+  row.verified_per_round_on_trajectory = 1.192;
+  row.acceptance_rate = 0.4012;
+  row.cost_per_round = 2.516;
+  row.tokens_per_cost = 0.589;
+  row.speedup = 0.855;
+  result.results.push_back(row);
+
+  PolicyResult empty;
+  empty.trace = "code.h5";
+  empty.verification = "probabilistic";
+  empty.sampling = sample_sampling(1);
+  empty.policy = "fixed";
+  empty.parameters = {{"length", std::int64_t{2}}};
+  empty.lossless = false;
+  result.results.push_back(empty);
+  return result;
+}
+
+/// A rounds trace with a hostile name, greedy, two sampling settings.
+inline ReplayResult rounds_result() {
+  ReplayResult result;
+  result.version = "0.1.0";
+  result.backend = "cuda";
+  result.device = "GPU";
+  TraceSummary trace;
+  trace.file = "a|b,\"c\"\n\x1b[2J\xff.h5";
+  trace.kind = "rounds";
+  trace.vocab_size = 100;
+  trace.block_size = 1;
+  trace.rounds = 28;
+  trace.reproduced = 26;
+  trace.diverged = 1;
+  trace.censored = 1;
+  trace.invalid_rows = 2;
+  trace.impossible_tokens = 3;
+  result.traces.push_back(trace);
+
+  PolicyResult row;
+  row.trace = trace.file;
+  row.verification = "greedy";
+  row.sampling = sample_sampling(0);
+  row.policy = "fixed";
+  row.parameters = {{"length", std::int64_t{1}}};
+  row.tau = 1.5;
+  row.tau_lo = 1.25;
+  row.tau_hi = 1.75;
+  row.censored_rounds = 1;
+  row.cost_per_round = 1234.5;
+  row.tokens_per_cost = 0.00125;
+  result.results.push_back(row);
+  row.sampling = sample_sampling(0.7);
+  row.cost_per_round = 99;
+  row.tokens_per_cost = 0.001;
+  result.results.push_back(row);
+  return result;
+}
+
+}  // namespace dspark

@@ -1,0 +1,176 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "report/render.h"
+#include "tests/report/sample_result.h"
+
+namespace dspark {
+namespace {
+
+TEST(Table, ShowsPositionsAndRankedPolicies) {
+  EXPECT_EQ(render(anchors_result(), OutputFormat::table),
+            R"out(dspark-replay 0.1.0, cpu (Test CPU), seed 7, 4 repeats
+cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
+
+code.h5, probabilistic
+anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperature 1, code, 5 near ties
+
+k  survival  predicted  conditional  predicted conditional    ece
+1     0.430      0.458        0.430                  0.458  0.041
+2     0.172          -        0.412                  0.458  0.041
+
+rank  policy                                                  tau  verified  verified se  acceptance %  cost/round  tokens/cost  speedup  notes
+   1  none                                                  1.000     0.000            -             -       1.450       0.6897    1.000
+   2  threshold rule=cumulative threshold=0.3 min_length=1  1.483     1.204        0.002          40.1       2.516       0.5890    0.855
+   -  fixed length=2                                            -         -            -             -           -            -        -  not lossless
+)out");
+}
+
+TEST(Table, ShowsColumnsOnlyWhereARowHasThemAndEscapesNames) {
+  EXPECT_EQ(render(rounds_result(), OutputFormat::table),
+            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats
+cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
+
+a|b,"c"\n\x1b[2J\xff.h5, greedy
+rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
+
+rank  policy          temperature    tau  tau lo  tau hi  censored  cost/round  tokens/cost
+   1  fixed length=1            0  1.500   1.250   1.750         1        1234     0.001250
+   2  fixed length=1          0.7  1.500   1.250   1.750         1          99     0.001000
+)out");
+}
+
+TEST(Table, GivesEachTraceAndVerificationItsOwnRanking) {
+  ReplayResult result = anchors_result();
+  result.positions.clear();
+  result.results.resize(1);
+  PolicyResult greedy = result.results[0];
+  greedy.verification = "greedy";
+  result.results.push_back(greedy);
+  PolicyResult other = result.results[0];
+  other.trace = "other.h5";
+  result.results.push_back(other);
+  TraceSummary summary = result.traces[0];
+  summary.file = "other.h5";
+  result.traces.insert(result.traces.begin(), summary);
+  const std::string text = render(result, OutputFormat::table);
+  const std::size_t first = text.find("\nother.h5, probabilistic\n");
+  const std::size_t second = text.find("\ncode.h5, probabilistic\n");
+  const std::size_t third = text.find("\ncode.h5, greedy\n");
+  ASSERT_NE(third, std::string::npos);
+  EXPECT_LT(first, second);
+  EXPECT_LT(second, third);
+  std::size_t ranked_first = 0;
+  for (std::size_t at = text.find("   1  none"); at != std::string::npos;
+       at = text.find("   1  none", at + 1)) {
+    ++ranked_first;
+  }
+  EXPECT_EQ(ranked_first, 3u);
+  EXPECT_EQ(text.find("   2  none"), std::string::npos);
+}
+
+TEST(Table, PrintsAllRowsHoweverMany) {
+  ReplayResult result = anchors_result();
+  result.results.resize(1);
+  for (int i = 1; i < 500; ++i) result.results.push_back(result.results[0]);
+  EXPECT_NE(render(result, OutputFormat::table).find("\n 500  none"), std::string::npos);
+  EXPECT_NE(render(result, OutputFormat::md).find("\n| 500 | none |"), std::string::npos);
+}
+
+TEST(Table, ShowsATraceWithoutRows) {
+  ReplayResult result = anchors_result();
+  result.positions.clear();
+  result.results.clear();
+  const std::string text = render(result, OutputFormat::table);
+  EXPECT_NE(text.find("\ncode.h5\nanchors, 768 positions"), std::string::npos);
+}
+
+TEST(Table, AlignsNamesByTheirCharacters) {
+  ReplayResult result = anchors_result();
+  result.positions.clear();
+  result.results.resize(2);
+  result.results[0].policy = "é";
+  result.results[1].policy = "e";
+  result.results[1].parameters.clear();
+  const std::string text = render(result, OutputFormat::table);
+  EXPECT_NE(text.find("\n   1  é       1.000"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n   2  e       1.483"), std::string::npos) << text;
+}
+
+TEST(Table, GivesCostsFourDigitsInAnyUnit) {
+  const auto cost_of = [](double cost) {
+    ReplayResult result = anchors_result();
+    result.positions.clear();
+    result.results.resize(1);
+    result.results[0].cost_per_round = cost;
+    result.results[0].tokens_per_cost = std::nullopt;
+    result.results[0].speedup = std::nullopt;
+    std::string text = render(result, OutputFormat::table);
+    text.pop_back();
+    return text.substr(text.rfind(' ') + 1);
+  };
+  EXPECT_EQ(cost_of(2.516), "2.516");
+  EXPECT_EQ(cost_of(25.16), "25.16");
+  EXPECT_EQ(cost_of(251.64), "251.6");
+  EXPECT_EQ(cost_of(1000), "1000");
+  EXPECT_EQ(cost_of(123456), "123456");
+  EXPECT_EQ(cost_of(0.2516), "0.2516");
+  EXPECT_EQ(cost_of(0.002516), "0.002516");
+  EXPECT_EQ(cost_of(2.5161e-9), "2.516e-09");
+  EXPECT_EQ(cost_of(2.5161e300), "2.516e+300");
+  EXPECT_EQ(cost_of(0), "0.000");
+}
+
+TEST(Table, ShowsWhatIsNoNumberAsMissing) {
+  ReplayResult result = anchors_result();
+  result.results[0].tau = std::numeric_limits<double>::quiet_NaN();
+  result.results[1].speedup = std::numeric_limits<double>::infinity();
+  for (const OutputFormat format : {OutputFormat::table, OutputFormat::md}) {
+    const std::string text = render(result, format);
+    EXPECT_EQ(text.find("nan"), std::string::npos);
+    EXPECT_EQ(text.find("inf"), std::string::npos);
+  }
+}
+
+TEST(Markdown, ShowsTheSameAsGitHubTables) {
+  EXPECT_EQ(render(anchors_result(), OutputFormat::md),
+            R"out(dspark-replay 0.1.0, cpu (Test CPU), seed 7, 4 repeats  
+cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
+
+### code.h5, probabilistic
+
+anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperature 1, code, 5 near ties
+
+| k | survival | predicted | conditional | predicted conditional | ece |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | 0.430 | 0.458 | 0.430 | 0.458 | 0.041 |
+| 2 | 0.172 | - | 0.412 | 0.458 | 0.041 |
+
+| rank | policy | tau | verified | verified se | acceptance % | cost/round | tokens/cost | speedup | notes |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+| 1 | none | 1.000 | 0.000 | - | - | 1.450 | 0.6897 | 1.000 | |
+| 2 | threshold rule=cumulative threshold=0.3 min_length=1 | 1.483 | 1.204 | 0.002 | 40.1 | 2.516 | 0.5890 | 0.855 | |
+| - | fixed length=2 | - | - | - | - | - | - | - | not lossless |
+)out");
+}
+
+TEST(Markdown, EscapesWhatWouldChangeTheLayout) {
+  EXPECT_EQ(render(rounds_result(), OutputFormat::md),
+            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats  
+cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
+
+### a\|b,"c"\\n\\x1b\[2J\\xff.h5, greedy
+
+rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
+
+| rank | policy | temperature | tau | tau lo | tau hi | censored | cost/round | tokens/cost |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | fixed length=1 | 0 | 1.500 | 1.250 | 1.750 | 1 | 1234 | 0.001250 |
+| 2 | fixed length=1 | 0.7 | 1.500 | 1.250 | 1.750 | 1 | 99 | 0.001000 |
+)out");
+}
+
+}  // namespace
+}  // namespace dspark
