@@ -340,8 +340,10 @@ std::string md_line(const Cells& cells) {
 }
 
 std::string as_md(const TraceReport& report) {
-  std::string text = fmt::format("## {}\n\n", md_text(title_of(report)));
-  for (const Fact& fact : facts_of(report)) {
+  std::string text = fmt::format("## {}\n", md_text(title_of(report)));
+  const std::vector<Fact> facts = facts_of(report);
+  if (!facts.empty()) text += "\n";
+  for (const Fact& fact : facts) {
     text += fmt::format("- {}: {}\n", fact.label, md_text(fact.text));
   }
   if (!report.datasets.empty()) {
