@@ -45,7 +45,7 @@ bool is_answered_here(const std::string& flag) {
 
 // The parser would take a command that is not there for a missing one.
 void check_first_argument(const Commands& commands, int argc, const char* const* argv) {
-  const std::string known = "the commands are " + names_of(commands);
+  const std::string known = fmt::format("the commands are {}", names_of(commands));
   if (argc < 2) throw usage_error("", "no command given", known + "; see dspark-replay --help");
   const std::string first = argv[1];
   if (find_command(commands, first) != nullptr || is_answered_here(first)) return;

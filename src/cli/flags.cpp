@@ -40,7 +40,7 @@ Value one_of(const ValueFlag& flag, const std::array<std::pair<std::string_view,
   std::string known;
   for (const auto& [word, value] : words) {
     if (*text == word) return value;
-    known += (known.empty() ? "" : ", ") + std::string(word);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", word);
   }
   throw usage_error(flag.name(), "'" + *text + "' is not a choice", "give one of " + known);
 }

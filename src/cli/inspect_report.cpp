@@ -154,12 +154,14 @@ std::string csv_cell(const std::string& text) {
     if (c == '"') quoted += '"';
     quoted += c;
   }
-  return quoted + "\"";
+  quoted += '"';
+  return quoted;
 }
 
 std::string csv_line(const Cells& cells) {
   std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : ",") + csv_cell(cells[i]);
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    line += fmt::format("{}{}", i == 0 ? "" : ",", csv_cell(cells[i]));
   return line + "\n";
 }
 
@@ -191,7 +193,7 @@ struct Fact {
 
 std::string joined(const Cells& parts) {
   std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  for (const std::string& part : parts) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
   return text;
 }
 
@@ -252,11 +254,13 @@ std::string title_of(const TraceReport& report) {
   const std::int64_t errors = count_problems(report, Severity::error);
   const std::int64_t warnings = count_problems(report, Severity::warning);
   std::string verdict = report.valid ? "valid" : "not valid";
-  if (errors > 0) verdict += ", " + counted(errors, "error");
-  if (report.invalid_rows > 0) verdict += ", " + counted(report.invalid_rows, "invalid row");
-  if (warnings > 0) verdict += ", " + counted(warnings, "warning");
+  if (errors > 0) verdict += fmt::format(", {}", counted(errors, "error"));
+  if (report.invalid_rows > 0)
+    verdict += fmt::format(", {}", counted(report.invalid_rows, "invalid row"));
+  if (warnings > 0) verdict += fmt::format(", {}", counted(warnings, "warning"));
   return fmt::format("{}{}: {}", escape_text(report.file),
-                     report.kind.empty() ? "" : " (" + escape_text(report.kind) + ")", verdict);
+                     report.kind.empty() ? "" : fmt::format(" ({})", escape_text(report.kind)),
+                     verdict);
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -299,7 +303,7 @@ std::string aligned(const std::vector<Cells>& rows) {
     std::string line = " ";
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - width_of(row[i]), ' ');
-      line += " " + (i < kTextColumns ? row[i] + padding : padding + row[i]) + " ";
+      line += fmt::format(" {} ", i < kTextColumns ? row[i] + padding : padding + row[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
@@ -312,7 +316,7 @@ std::string as_table(const TraceReport& report) {
   for (const Fact& fact : facts_of(report)) {
     text += fmt::format("  {:<9} {}\n", fact.label, fact.text);
   }
-  if (!report.datasets.empty()) text += "\n" + aligned(dataset_rows(report));
+  if (!report.datasets.empty()) text += fmt::format("\n{}", aligned(dataset_rows(report)));
   if (!report.problems.empty()) text += "\n";
   for (const Problem& problem : report.problems) {
     text += fmt::format("  {}: {}\n", severity_name(problem.severity), problem_text(problem));
@@ -331,18 +335,20 @@ std::string md_text(const std::string& text) {
 
 std::string md_line(const Cells& cells) {
   std::string line = "|";
-  for (const std::string& cell : cells) line += " " + md_text(cell) + " |";
+  for (const std::string& cell : cells) line += fmt::format(" {} |", md_text(cell));
   return line + "\n";
 }
 
 std::string as_md(const TraceReport& report) {
-  std::string text = "## " + md_text(title_of(report)) + "\n\n";
-  for (const Fact& fact : facts_of(report)) {
+  std::string text = fmt::format("## {}\n", md_text(title_of(report)));
+  const std::vector<Fact> facts = facts_of(report);
+  if (!facts.empty()) text += "\n";
+  for (const Fact& fact : facts) {
     text += fmt::format("- {}: {}\n", fact.label, md_text(fact.text));
   }
   if (!report.datasets.empty()) {
     const std::vector<Cells> rows = dataset_rows(report);
-    text += "\n" + md_line(rows.front()) + "|";
+    text += fmt::format("\n{}|", md_line(rows.front()));
     for (std::size_t i = 0; i < rows.front().size(); ++i) {
       text += i < kTextColumns ? " --- |" : " ---: |";
     }
@@ -360,7 +366,8 @@ std::string as_md(const TraceReport& report) {
 std::string one_after_another(const std::vector<TraceReport>& reports,
                               std::string (*print)(const TraceReport&)) {
   std::string text;
-  for (const TraceReport& report : reports) text += (text.empty() ? "" : "\n") + print(report);
+  for (const TraceReport& report : reports)
+    text += fmt::format("{}{}", text.empty() ? "" : "\n", print(report));
   return text;
 }
 

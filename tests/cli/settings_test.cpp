@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,26 @@ Plan plan_with(const SamplingChoice& choice) {
   return plan;
 }
 
-Plan plan_with(const std::vector<Verification>& verification) {
+SamplingChoice temperature_choice(double temperature) {
+  SamplingChoice choice;
+  choice.temperature = temperature;
+  choice.position = {3, 11};
+  return choice;
+}
+
+SamplingChoice top_k_choice(std::int64_t top_k) {
+  SamplingChoice choice;
+  choice.top_k = top_k;
+  return choice;
+}
+
+SamplingChoice top_p_choice(double top_p) {
+  SamplingChoice choice;
+  choice.top_p = top_p;
+  return choice;
+}
+
+Plan plan_asking_for(const std::vector<Verification>& verification) {
   Plan plan = plan_with(SamplingChoice{});
   plan.verification = verification;
   plan.verification_position = {2, 15};
@@ -79,7 +99,7 @@ TEST(Settings, ATemperatureBelowAThousandthWasRecordedGreedily) {
 
 TEST(Settings, AVerificationIsLeftOutOnTracesRecordedWithTheOtherOne) {
   const SettingChoice choice =
-      choose_settings(plan_with({Verification::greedy, Verification::probabilistic}),
+      choose_settings(plan_asking_for({Verification::greedy, Verification::probabilistic}),
                       {recorded_at(0, "greedy.h5"), recorded_at(1, "sampled.h5")});
   EXPECT_THAT(choice.by_trace, ElementsAre(SizeIs(1), SizeIs(1)));
   EXPECT_THAT(choice.notes,
@@ -91,61 +111,61 @@ TEST(Settings, AVerificationIsLeftOutOnTracesRecordedWithTheOtherOne) {
 
 TEST(Settings, ATraceThatAnswersNothingIsLeftOut) {
   const SettingChoice choice =
-      choose_settings(plan_with({Verification::greedy}), {recorded_at(1), recorded_at(0)});
+      choose_settings(plan_asking_for({Verification::greedy}), {recorded_at(1), recorded_at(0)});
   EXPECT_THAT(choice.by_trace, ElementsAre(IsEmpty(), SizeIs(1)));
   EXPECT_THAT(choice.notes, SizeIs(1));
 }
 
 TEST(Settings, AVerificationThatNoTraceAnswersIsRefusedWithItsPlace) {
-  EXPECT_EQ(refusal(plan_with({Verification::greedy}), {recorded_at(1), recorded_at(0.5)}),
+  EXPECT_EQ(refusal(plan_asking_for({Verification::greedy}), {recorded_at(1), recorded_at(0.5)}),
             "p.yaml:2:15: no trace was recorded with greedy verification; give a trace recorded at "
             "temperature 0, or leave 'greedy' out");
-  EXPECT_THAT(
-      refusal(plan_with({Verification::greedy, Verification::probabilistic}), {recorded_at(0)}),
-      HasSubstr("no trace was recorded with probabilistic verification"));
+  EXPECT_THAT(refusal(plan_asking_for({Verification::greedy, Verification::probabilistic}),
+                      {recorded_at(0)}),
+              HasSubstr("no trace was recorded with probabilistic verification"));
 }
 
 TEST(Settings, ARecordedF32TemperatureEqualsTheDecimalInTheFile) {
   const SettingChoice choice =
-      choose_settings(plan_with({.temperature = 0.7}), {recorded_at(0.7F)});
+      choose_settings(plan_with(temperature_choice(0.7)), {recorded_at(0.7F)});
   EXPECT_EQ(choice.by_trace[0][0].sampling.temperature, static_cast<double>(0.7F));
 }
 
 TEST(Settings, AnotherTemperatureIsRefusedInTheWordsOfTheFile) {
-  EXPECT_EQ(refusal(plan_with({.temperature = 0.8, .position = {3, 11}}), {recorded_at(0.7F)}),
+  EXPECT_EQ(refusal(plan_with(temperature_choice(0.8)), {recorded_at(0.7F)}),
             "p.yaml:3:11: temperature 0.8 is not what a.h5 was recorded with (0.7); leave "
             "temperature out or give 0.7; estimates for other settings are not supported in this "
             "version");
 }
 
 TEST(Settings, EveryTemperatureBelowAThousandthIsGreedy) {
-  EXPECT_THAT(choose_settings(plan_with({.temperature = 0.0005}), {recorded_at(0)}).by_trace,
+  EXPECT_THAT(choose_settings(plan_with(temperature_choice(0.0005)), {recorded_at(0)}).by_trace,
               ElementsAre(SizeIs(1)));
-  EXPECT_THAT(refusal(plan_with({.temperature = 0.0}), {recorded_at(1)}),
+  EXPECT_THAT(refusal(plan_with(temperature_choice(0.0)), {recorded_at(1)}),
               HasSubstr("temperature 0"));
 }
 
 TEST(Settings, ATopKOfTheWholeVocabularyIsOff) {
   for (const std::int64_t top_k : {0, 1000, 5000}) {
-    EXPECT_THAT(choose_settings(plan_with({.top_k = top_k}), {recorded_at(1)}).by_trace,
+    EXPECT_THAT(choose_settings(plan_with(top_k_choice(top_k)), {recorded_at(1)}).by_trace,
                 ElementsAre(SizeIs(1)));
   }
-  EXPECT_THAT(refusal(plan_with({.top_k = 999}), {recorded_at(1)}), HasSubstr("top_k 999"));
+  EXPECT_THAT(refusal(plan_with(top_k_choice(999)), {recorded_at(1)}), HasSubstr("top_k 999"));
 }
 
 TEST(Settings, ATopPThatDiffersIsRefused) {
   TraceHeader trace = recorded_at(1);
   trace.top_p = 0.95F;
-  EXPECT_THAT(choose_settings(plan_with({.top_p = 0.95}), {trace}).by_trace,
+  EXPECT_THAT(choose_settings(plan_with(top_p_choice(0.95)), {trace}).by_trace,
               ElementsAre(SizeIs(1)));
-  EXPECT_THAT(refusal(plan_with({.top_p = 1.0}), {trace}), HasSubstr("(0.95)"));
-  EXPECT_THAT(refusal(plan_with({.top_p = 0.5}), {recorded_at(1)}), HasSubstr("top_p 0.5"));
+  EXPECT_THAT(refusal(plan_with(top_p_choice(1.0)), {trace}), HasSubstr("(0.95)"));
+  EXPECT_THAT(refusal(plan_with(top_p_choice(0.5)), {recorded_at(1)}), HasSubstr("top_p 0.5"));
 }
 
 TEST(Settings, TheTopPRuleMayBeChosenAndEqualSettingsAreOne) {
-  Plan plan = plan_with({.top_k = 0});
-  plan.sampling.push_back({.top_k = 1000});
-  plan.sampling.push_back({.top_p_rule = TopPRule::include_crossing});
+  Plan plan = plan_with(top_k_choice(0));
+  plan.sampling.push_back(top_k_choice(1000));
+  plan.sampling.emplace_back().top_p_rule = TopPRule::include_crossing;
   const SettingChoice choice = choose_settings(plan, {recorded_at(1)});
   ASSERT_THAT(choice.by_trace, ElementsAre(SizeIs(2)));
   EXPECT_EQ(choice.by_trace[0][0].sampling.top_p_rule, "water_filling");
