@@ -26,13 +26,16 @@ SamplingRule plain() { return make_sampling_rule(1, 0, 1, TopPRule::water_fillin
 
 /// Every filter, for a vocabulary of that size.
 std::vector<SamplingRule> rules(std::int32_t vocab) {
-  std::vector<SamplingRule> out;
-  for (const double temperature : {1.0, 0.7, 0.05, 8.0, 0.0}) {
+  std::vector<SamplingRule> out = {make_sampling_rule(0, 2, 0.5, TopPRule::water_filling, vocab)};
+  for (const double temperature : {1.0, 0.1}) {
     for (const std::int32_t top_k : {0, 1, 2, 50, 200, vocab - 1, vocab}) {
-      for (const double top_p : {1.0, 0.95, 0.5, 1e-9}) {
-        for (const TopPRule rule : {TopPRule::water_filling, TopPRule::include_crossing}) {
-          out.push_back(make_sampling_rule(temperature, top_k, top_p, rule, vocab));
-        }
+      const auto add = [&](double top_p, TopPRule rule) {
+        out.push_back(make_sampling_rule(temperature, top_k, top_p, rule, vocab));
+      };
+      add(1, TopPRule::water_filling);
+      for (const double top_p : {0.95, 0.5, 1e-9}) {
+        add(top_p, TopPRule::water_filling);
+        add(top_p, TopPRule::include_crossing);
       }
     }
   }
