@@ -30,6 +30,9 @@ constexpr std::int64_t kTaskRows = 1024;
 /// Allocations below this are left to the system; larger ones are first held against what is free.
 constexpr std::size_t kCheckedAllocation = std::size_t{64} << 20;
 
+/// Elements below which waking threads costs more than they save.
+constexpr std::int64_t kParallelWork = 1 << 15;
+
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 constexpr std::size_t round_up(std::size_t bytes) {
@@ -162,20 +165,20 @@ class CpuBackend final : public Backend {
 
   void widen(const WidenArgs& args) override {
     check(args);
-    for_each(args.in.rows, [&](std::int64_t row) {
+    for_each(args.in.rows, args.in.cols, [&](std::int64_t row) {
       ops_.widen(row_of(args.in, row), args.in.type, row_of(args.out, row), args.in.cols);
     });
   }
 
   void markov_rows(const MarkovRowsArgs& args) override {
     check(args);
-    // The ids are checked once and the sound rows multiplied: a task may see a row many times.
-    const bool head = args.w1.data != nullptr;
-    for_each(args.out.rows, [&](std::int64_t i) {
+    // Reported here and once: the tasks of a product see a row many times.
+    for (std::int64_t i = 0; i < args.out.rows; ++i) {
       if (args.previous.data[i] >= 0) report(args.status, markov_row_status(args, i));
-    });
+    }
+    const bool head = args.w1.data != nullptr;
     if (!head) {
-      for_each(args.out.rows, [&](std::int64_t i) {
+      for_each(args.out.rows, args.out.vocab, [&](std::int64_t i) {
         if (args.previous.data[i] < 0 || markov_row_status(args, i) != kOpOk) return;
         std::memcpy(row_of(args.out, i), row_of(args.backbone, args.backbone_row.data[i]),
                     static_cast<std::size_t>(args.out.vocab) * sizeof(float));
@@ -193,7 +196,7 @@ class CpuBackend final : public Backend {
   void confidence_rows(const ConfidenceRowsArgs& args) override {
     check(args);
     const bool markov = args.weight.size > args.hidden.cols;
-    for_each(args.out.size, [&](std::int64_t i) {
+    for_each(args.out.size, args.weight.size, [&](std::int64_t i) {
       const std::int32_t row = args.hidden_row.data[i];
       const std::int32_t previous = args.previous.data[i];
       args.out.data[i] = kNaN;
@@ -210,14 +213,14 @@ class CpuBackend final : public Backend {
 
   void row_laws(const RowLawsArgs& args) override {
     check(args);
-    for_each(args.logits.rows, [&](std::int64_t row) {
+    for_each(args.logits.rows, args.logits.vocab, [&](std::int64_t row) {
       args.laws.data[row] = ops_.row_law(row_of(args.logits, row), args.logits.vocab, args.rule);
     });
   }
 
   void compare_pairs(const ComparePairsArgs& args) override {
     check(args);
-    for_each(args.pairs.size, [&](std::int64_t i) {
+    for_each(args.pairs.size, args.target.vocab, [&](std::int64_t i) {
       const RowPair& pair = args.pairs.data[i];
       PairOutcome outcome = {};
       if (valid(args.target_laws, pair.target_row) && valid(args.draft_laws, pair.draft_row) &&
@@ -238,7 +241,7 @@ class CpuBackend final : public Backend {
 
   void sample_rows(const SampleRowsArgs& args) override {
     check(args);
-    for_each(args.token.size, [&](std::int64_t i) {
+    for_each(args.token.size, args.logits.vocab, [&](std::int64_t i) {
       const std::int32_t row = args.row.data[i];
       args.token.data[i] = !valid(args.laws, row)
                                ? -1
@@ -249,7 +252,7 @@ class CpuBackend final : public Backend {
 
   void sample_excess(const SampleExcessArgs& args) override {
     check(args);
-    for_each(args.token.size, [&](std::int64_t i) {
+    for_each(args.token.size, args.target.vocab, [&](std::int64_t i) {
       args.token.data[i] = -1;
       if (!has(args.pairs.size, args.pair.data[i])) return;
       const RowPair& pair = args.pairs.data[args.pair.data[i]];
@@ -281,7 +284,7 @@ class CpuBackend final : public Backend {
     check(args);
     const std::int64_t rows = std::int64_t{args.length} + 1;
     const SamplingRule greedy = make_sampling_rule(0, 0, 1, TopPRule::water_filling, 0);
-    for_each(args.batch * rows, [&](std::int64_t row) {
+    for_each(args.batch * rows, args.logits.vocab, [&](std::int64_t row) {
       const bool read = row % rows <= clamped_length(args.lengths[row / rows], args.length);
       RowLaw& law = args.laws[row];
       law = {};
@@ -322,7 +325,7 @@ class CpuBackend final : public Backend {
 
   void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
     check(args);
-    for_each(args.logits.rows, [&](std::int64_t row) {
+    for_each(args.logits.rows, args.logits.vocab, [&](std::int64_t row) {
       const std::int32_t vocab = args.logits.vocab;
       const float* const logits = row_of(args.logits, row);
       float* const out = row_of(args.probabilities, row);
@@ -375,7 +378,7 @@ class CpuBackend final : public Backend {
 
   void sample_probability_rows(const SampleProbabilityRowsArgs& args) override {
     check(args);
-    for_each(args.batch, [&](std::int64_t b) {
+    for_each(args.batch, args.probabilities.vocab, [&](std::int64_t b) {
       const std::int64_t cell = b * args.block_size + args.step;
       const std::uint64_t uniform = uniform_from_float(args.uniforms[cell]);
       const WeightedPick pick =
@@ -390,7 +393,7 @@ class CpuBackend final : public Backend {
 
   void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
     check(args);
-    for_each(args.batch, [&](std::int64_t b) {
+    for_each(args.batch, args.source.vocab, [&](std::int64_t b) {
       std::memcpy(row_of(args.destination, b * args.block_size + args.step), row_of(args.source, b),
                   static_cast<std::size_t>(args.source.vocab) * sizeof(float));
     });
@@ -466,7 +469,7 @@ class CpuBackend final : public Backend {
 
   void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
     check(args);
-    for_each(args.batch, [&](std::int64_t b) { probabilistic_walk(args, b); });
+    for_each(args.batch, args.target.vocab, [&](std::int64_t b) { probabilistic_walk(args, b); });
   }
 
  private:
@@ -480,11 +483,16 @@ class CpuBackend final : public Backend {
   }
   void free_bytes(void* data) noexcept override { std::free(data); }
 
-  /// Calls function(i) for 0 ≤ i < count from all threads.
+  /// Calls function(i) for 0 ≤ i < count, each of which touches about `work` elements, from all
+  /// threads where that pays.
   template <class Function>
-  void for_each(std::int64_t count, Function function) const {
-#pragma omp parallel for num_threads(threads_) schedule(dynamic) if (count > 1)
+  void for_each(std::int64_t count, std::int64_t work, Function function) const {
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) if (pays(count, work))
     for (std::int64_t i = 0; i < count; ++i) function(i);
+  }
+
+  static bool pays(std::int64_t count, std::int64_t work) {
+    return count > 1 && work > kParallelWork / count;
   }
 
   /// Rows 0 to count of a product with `b`. `describe(row, to)` fills in a row; false leaves it
@@ -493,7 +501,8 @@ class CpuBackend final : public Backend {
   void multiply(DType a_type, const Matrix& b, std::int64_t count, Describe describe) {
     const std::int64_t row_tasks = (count + kTaskRows - 1) / kTaskRows;
     const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
-#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2)
+    const bool parallel = pays(row_tasks * column_tasks, std::min(count, kTaskRows) * b.cols);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
     for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
       for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
         const Workspace workspace = own_workspace();
@@ -550,7 +559,7 @@ class CpuBackend final : public Backend {
   void score(const ConfidenceScoresArgs& args) const {
     const BlockLayout layout(args.block_size, args.hidden_stride, args.hidden_offset);
     const bool markov = args.weight.size > args.hidden.cols;
-    for_each(std::int64_t{args.batch} * args.block_size, [&](std::int64_t cell) {
+    for_each(std::int64_t{args.batch} * args.block_size, args.weight.size, [&](std::int64_t cell) {
       const std::int64_t b = cell / args.block_size;
       const auto slot = static_cast<std::int32_t>(cell % args.block_size);
       std::int32_t previous = -1;

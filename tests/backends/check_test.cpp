@@ -1,0 +1,318 @@
+// The host-side argument checks: each mistake is an internal error that names the function.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "backends/cpu/cpu_backend.h"
+#include "support/error.h"
+
+namespace dspark {
+namespace {
+
+/// check(args) throws an internal error whose text has both words.
+template <class Args>
+void expect_refused(const Args& args, const std::string& function, const std::string& word) {
+  try {
+    check(args);
+    ADD_FAILURE() << function << " took it; expected a complaint about " << word;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    const std::string what = error.what();
+    EXPECT_EQ(what.rfind(function + ": ", 0), 0u) << what;
+    EXPECT_NE(what.find(word), std::string::npos) << what;
+  }
+}
+
+// Memory that nothing reads: checks look at pointers, not through them.
+std::array<float, 4> memory;
+std::array<std::int32_t, 4> ids;
+std::array<std::uint64_t, 4> uniforms;
+std::array<RowLaw, 4> laws;
+std::array<RowPair, 4> row_pairs;
+
+Matrix matrix(std::int64_t rows, std::int64_t cols, DType type = DType::f32) {
+  return {memory.data(), type, rows, cols, cols};
+}
+Rows rows(std::int64_t count, std::int32_t vocab) { return {memory.data(), count, vocab, vocab}; }
+Array<const std::int32_t> id_array(std::int64_t size) { return {ids.data(), size}; }
+Array<const RowLaw> law_array(std::int64_t size) { return {laws.data(), size}; }
+SamplingRule rule() { return make_sampling_rule(1, 0, 1, TopPRule::water_filling, 100); }
+
+TEST(Check, ViewsMustBeWhole) {
+  const ProjectArgs good{matrix(3, 5), matrix(7, 5, DType::f16), rows(3, 7)};
+  EXPECT_NO_THROW(check(good));
+  ProjectArgs bad = good;
+  bad.a.data = nullptr;
+  expect_refused(bad, "project", "a is null");
+  bad = good;
+  bad.b.stride = 4;
+  expect_refused(bad, "project", "b has a stride of 4");
+  bad = good;
+  bad.a.rows = -1;
+  expect_refused(bad, "project", "a has a negative size");
+  bad = good;
+  bad.b.stride = std::int64_t{1} << 60;
+  expect_refused(bad, "project", "b is too large");
+  bad = good;
+  bad.a.type = DType::f16;
+  expect_refused(bad, "project", "a is not f32");
+  bad = good;
+  bad.b.type = static_cast<DType>(9);
+  expect_refused(bad, "project", "element type");
+}
+
+TEST(Check, ShapesMustAgree) {
+  const ProjectArgs good{matrix(3, 5), matrix(7, 5), rows(3, 7)};
+  ProjectArgs bad = good;
+  bad.out.rows = 2;
+  expect_refused(bad, "project", "out: rows is 2 where 3 is needed");
+  bad = good;
+  bad.out = rows(3, 8);
+  expect_refused(bad, "project", "out: columns");
+  bad = good;
+  bad.b = matrix(7, 6);
+  expect_refused(bad, "project", "b: columns");
+  expect_refused(WidenArgs{matrix(3, 5), rows(3, 4)}, "widen", "out: columns");
+  EXPECT_NO_THROW(check(WidenArgs{matrix(3, 5), rows(3, 5)}));
+}
+
+TEST(Check, MarkovRows) {
+  MarkovRowsArgs good;
+  good.backbone = rows(9, 7);
+  good.out = rows(3, 7);
+  good.backbone_row = good.previous = id_array(3);
+  good.w1 = good.w2 = matrix(7, 2, DType::f16);
+  EXPECT_NO_THROW(check(good));
+  MarkovRowsArgs bad = good;
+  bad.previous = id_array(2);
+  expect_refused(bad, "markov_rows", "previous has 2 elements where 3");
+  bad = good;
+  bad.w2 = matrix(6, 2);
+  expect_refused(bad, "markov_rows", "w2: rows");
+  bad.w1 = {};
+  EXPECT_NO_THROW(check(bad));  // without a head, w2 is not looked at
+  bad = good;
+  bad.backbone = rows(9, 8);
+  expect_refused(bad, "markov_rows", "out: columns");
+}
+
+TEST(Check, ConfidenceRows) {
+  ConfidenceRowsArgs good;
+  good.hidden = matrix(3, 5);
+  good.hidden_row = good.previous = id_array(2);
+  good.w1 = matrix(7, 2, DType::f16);
+  good.weight = {memory.data(), 7};
+  good.out = {memory.data(), 2};
+  EXPECT_NO_THROW(check(good));
+  ConfidenceRowsArgs bad = good;
+  bad.weight.size = 6;
+  expect_refused(bad, "confidence_rows", "weight: size");
+  bad.weight.size = 5;
+  bad.w1 = {};
+  EXPECT_NO_THROW(check(bad));
+  bad.weight.size = 7;
+  expect_refused(bad, "confidence_rows", "w1 is null");
+}
+
+TEST(Check, Laws) {
+  const RowLawsArgs good{rows(3, 7), rule(), {laws.data(), 3}};
+  EXPECT_NO_THROW(check(good));
+  RowLawsArgs bad = good;
+  bad.laws.size = 4;
+  expect_refused(bad, "row_laws", "laws has 4 elements");
+  bad = good;
+  bad.rule.inverse_temperature = 0;
+  expect_refused(bad, "row_laws", "temperature");
+  bad.rule.inverse_temperature = std::numeric_limits<float>::quiet_NaN();
+  expect_refused(bad, "row_laws", "temperature");
+  bad = good;
+  bad.rule.top_k = -1;
+  expect_refused(bad, "row_laws", "top_k");
+  bad = good;
+  bad.rule.top_p = std::uint64_t{1} << 32;
+  expect_refused(bad, "row_laws", "top_p");
+  bad = good;
+  bad.logits = rows(3, kMaxMassVocab + 1);
+  expect_refused(bad, "row_laws", "largest vocabulary");
+}
+
+TEST(Check, PairsAndSamples) {
+  ComparePairsArgs compare;
+  compare.target = rows(3, 7);
+  compare.target_laws = law_array(3);
+  compare.draft = rows(2, 7);
+  compare.draft_laws = law_array(2);
+  compare.pairs = {row_pairs.data(), 4};
+  std::array<PairOutcome, 4> outcomes;
+  compare.out = {outcomes.data(), 4};
+  EXPECT_NO_THROW(check(compare));
+  compare.draft_laws = law_array(3);
+  expect_refused(compare, "compare_pairs", "draft_laws has 3");
+  compare.draft_laws = law_array(2);
+  compare.draft = rows(2, 8);
+  expect_refused(compare, "compare_pairs", "draft: columns");
+
+  SampleRowsArgs sample{
+      rows(3, 7), law_array(3), id_array(2), {uniforms.data(), 2}, {ids.data(), 2}};
+  EXPECT_NO_THROW(check(sample));
+  sample.uniform.size = 1;
+  expect_refused(sample, "sample_rows", "uniform");
+
+  SampleExcessArgs excess;
+  excess.target = excess.draft = rows(3, 7);
+  excess.target_laws = excess.draft_laws = law_array(3);
+  excess.pairs = {row_pairs.data(), 1};
+  excess.pair = id_array(2);
+  excess.uniform = {uniforms.data(), 2};
+  excess.token = {ids.data(), 2};
+  EXPECT_NO_THROW(check(excess));
+  excess.pair.data = nullptr;
+  expect_refused(excess, "sample_excess", "pair is null");
+}
+
+TEST(Check, TokensAndLengths) {
+  BuildVerifyTokensArgs verify{2, 3, 3, ids.data(), ids.data(), ids.data()};
+  EXPECT_NO_THROW(check(verify));
+  verify.draft_stride = 2;
+  expect_refused(verify, "build_verify_tokens", "draft_stride");
+  expect_refused(BuildVerifyTokensArgs{1, -1, 3, ids.data(), ids.data(), ids.data()},
+                 "build_verify_tokens", "negative");
+  expect_refused(FillProposalLengthsArgs{2, 1, nullptr}, "fill_proposal_lengths", "null");
+  expect_refused(FillUniformsArgs{{nullptr, 3}, 1, 2}, "fill_uniforms", "null");
+  expect_refused(FillUniformsArgs{{nullptr, -3}, 1, 2}, "fill_uniforms", "impossible size");
+}
+
+TEST(Check, BlocksMustLieInTheirArrays) {
+  ConfidenceScoresArgs scores;
+  scores.batch = 2;
+  scores.block_size = 3;
+  scores.hidden = matrix(8, 5, DType::f16);
+  scores.hidden_stride = 4;
+  scores.hidden_offset = 1;
+  scores.weight = {memory.data(), 5};
+  scores.scores = memory.data();
+  EXPECT_NO_THROW(check(scores));
+  EXPECT_NO_THROW(check(ThresholdLengthsArgs{scores, 0.5, 1, 0, ids.data()}));
+  expect_refused(ThresholdLengthsArgs{scores, 0.5, 1, 0, nullptr}, "threshold_lengths", "null");
+  expect_refused(SpsLengthsArgs{scores, 0, 1, 0, {}, nullptr}, "sps_lengths", "null");
+  scores.hidden_offset = 2;
+  expect_refused(scores, "confidence_scores", "rows 2 to 8");
+  scores.hidden_offset = -1;
+  expect_refused(scores, "confidence_scores", "rows -1 to 5");
+  scores.hidden_offset = 0;
+  scores.hidden_stride = 0;
+  EXPECT_NO_THROW(check(scores));
+  scores.weight.size = 7;
+  scores.w1 = matrix(7, 2);
+  expect_refused(scores, "confidence_scores", "first_previous is null");
+}
+
+TEST(Check, ProposalSteps) {
+  BuildMarkovLogitsArgs markov;
+  markov.batch = 2;
+  markov.block_size = 3;
+  markov.step = 2;
+  markov.backbone = rows(6, 7);
+  markov.corrected = rows(2, 7);
+  markov.scratch = {memory.data(), build_markov_logits_scratch(2)};
+  EXPECT_NO_THROW(check(markov));
+  markov.w1 = markov.w2 = matrix(7, 2);
+  expect_refused(markov, "build_markov_logits", "draft is null");
+  markov.draft = ids.data();
+  EXPECT_NO_THROW(check(markov));
+  markov.step = 3;
+  expect_refused(markov, "build_markov_logits", "step is 3, outside [0, 2]");
+  markov.step = 0;
+  expect_refused(markov, "build_markov_logits", "first_previous is null");
+  markov.first_previous = ids.data();
+  markov.scratch.bytes -= 1;
+  expect_refused(markov, "build_markov_logits", "scratch has");
+
+  SampleProbabilityRowsArgs sample;
+  sample.batch = 2;
+  sample.block_size = 3;
+  sample.probabilities = rows(2, 7);
+  sample.uniforms = memory.data();
+  sample.tokens = ids.data();
+  expect_refused(sample, "sample_probability_rows", "scratch has 0 bytes");
+  sample.scratch = {memory.data(), row_scan_scratch(2, 7)};
+  EXPECT_NO_THROW(check(sample));
+  sample.probabilities = rows(3, 7);
+  expect_refused(sample, "sample_probability_rows", "probabilities: rows");
+
+  EXPECT_NO_THROW(check(StoreDraftStepProbabilitiesArgs{2, 3, 0, rows(2, 7), rows(6, 7)}));
+  expect_refused(StoreDraftStepProbabilitiesArgs{2, 3, 0, rows(2, 7), rows(5, 7)},
+                 "store_draft_step_probabilities", "destination: rows");
+
+  VanillaMarkovSampleArgs vanilla;
+  vanilla.batch = 2;
+  vanilla.block_size = 3;
+  vanilla.backbone = rows(6, 7);
+  vanilla.rule = rule();
+  vanilla.uniforms = memory.data();
+  vanilla.tokens = ids.data();
+  vanilla.draft_probabilities = rows(6, 7);
+  vanilla.scratch = {memory.data(), vanilla_markov_sample_scratch(2, 7)};
+  EXPECT_NO_THROW(check(vanilla));
+  vanilla.backbone.rows = 5;
+  expect_refused(vanilla, "vanilla_markov_sample", "backbone has 5 rows");
+}
+
+TEST(Check, Probabilities) {
+  LogitsToProbabilitiesArgs args;
+  args.logits = rows(3, 7);
+  args.rule = rule();
+  args.probabilities = rows(3, 7);
+  args.laws = laws.data();
+  expect_refused(args, "logits_to_probabilities", "alias");
+  args.probabilities.data = memory.data() + 1;
+  EXPECT_NO_THROW(check(args));
+  args.laws = nullptr;
+  expect_refused(args, "logits_to_probabilities", "laws is null");
+}
+
+TEST(Check, Acceptance) {
+  GreedyAcceptArgs greedy;
+  greedy.batch = 2;
+  greedy.length = 3;
+  greedy.draft_stride = 3;
+  greedy.logits = rows(8, 7);
+  greedy.draft = greedy.lengths = ids.data();
+  greedy.accepted = greedy.accept_length = ids.data();
+  greedy.laws = laws.data();
+  EXPECT_NO_THROW(check(greedy));
+  greedy.length = 0;
+  expect_refused(greedy, "greedy_accept", "length is below 1");
+  greedy.length = 3;
+  greedy.logits = rows(7, 7);
+  expect_refused(greedy, "greedy_accept", "logits: rows is 7 where 8");
+
+  ProbabilisticAcceptArgs accept;
+  accept.batch = 2;
+  accept.length = 2;
+  accept.draft_stride = 3;
+  accept.target = rows(6, 7);
+  accept.draft = rows(6, 7);
+  accept.tokens = accept.lengths = ids.data();
+  accept.uniforms = memory.data();
+  accept.accepted = accept.accept_length = ids.data();
+  accept.scratch = {memory.data(), row_scan_scratch(2, 7)};
+  EXPECT_NO_THROW(check(accept));
+  accept.draft = rows(4, 7);
+  expect_refused(accept, "probabilistic_accept", "draft: rows is 4 where 6");
+  accept.draft = rows(6, 8);
+  expect_refused(accept, "probabilistic_accept", "draft: columns");
+  accept.draft = rows(6, 7);
+  accept.draft_stride = 1;
+  expect_refused(accept, "probabilistic_accept", "draft_stride");
+}
+
+TEST(Check, TheBackendChecksBeforeItWorks) {
+  const auto backend = make_cpu_backend(1);
+  EXPECT_THROW(backend->project({matrix(3, 5), matrix(7, 6), rows(3, 7)}), Error);
+  EXPECT_THROW(backend->row_laws({rows(3, 7), rule(), {laws.data(), 2}}), Error);
+}
+
+}  // namespace
+}  // namespace dspark
