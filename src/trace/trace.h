@@ -12,6 +12,8 @@
 
 namespace dspark {
 
+struct OpenTrace;  // impl.h
+
 /// An open trace. Every member throws Error(trace) with file, dataset and row where the file is
 /// bad. Not thread-safe (HDF5 is not); read from one thread at a time.
 class TraceFile {
@@ -40,10 +42,9 @@ class TraceFile {
   [[nodiscard]] RoundRecords read_round_records(std::uint64_t memory_budget);
 
  private:
-  struct Impl;
-  explicit TraceFile(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-  friend struct HeadsLoader;
+  explicit TraceFile(std::unique_ptr<OpenTrace> impl);
+  std::unique_ptr<OpenTrace> impl_;
+  friend struct TraceAccess;  // the rest of this folder (impl.h)
 };
 
 /// Loads the heads for a trace: `heads_override` (--heads) wins over /heads in the trace, which
