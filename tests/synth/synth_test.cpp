@@ -839,6 +839,23 @@ TEST_F(Synth, ProgressCountsEveryBlockOnce) {
   }
 }
 
+TEST_F(Synth, TemporaryFilesAreNamedWhileTheyExistAndGoneAfterwards) {
+  SynthOptions options = small_anchors();
+  options.length = 5;
+  options.heads_file = "heads.h5";
+  std::vector<std::string> temporaries;
+  const SynthCreated created = [&](const std::vector<std::string>& paths) {
+    for (const std::string& file : paths) EXPECT_TRUE(std::filesystem::exists(file)) << file;
+    EXPECT_FALSE(std::filesystem::exists(path()));
+    temporaries = paths;
+  };
+  write_synthetic_trace(*backend_, options, path(), {}, created);
+  EXPECT_EQ(temporaries.size(), 2u);
+  for (const std::string& file : temporaries) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  EXPECT_TRUE(std::filesystem::exists(path("heads.h5")));
+}
+
 TEST_F(Synth, BadOptionsAreUsageErrorsThatNameTheFlagAndLeaveNoFile) {
   struct Bad {
     const char* flag;
@@ -848,11 +865,11 @@ TEST_F(Synth, BadOptionsAreUsageErrorsThatNameTheFlagAndLeaveNoFile) {
       {"--kind", [](auto& o) { o.kind = TraceKind::heads; }},
       {"--sequences", [](auto& o) { o.sequences = 0; }},
       {"--sequences", [](auto& o) { o.sequences = std::int64_t{1} << 40; }},
-      {"--positions", [](auto& o) { o.length = 0; }},
-      {"--positions", [](auto& o) { o.length = std::int64_t{1} << 31; }},
+      {"--length", [](auto& o) { o.length = 0; }},
+      {"--length", [](auto& o) { o.length = std::int64_t{1} << 31; }},
       {"more than a trace", [](auto& o) { o.sequences = o.length = 2000000000; }},
-      {"--requests", [](auto& o) { o.kind = TraceKind::rounds, o.sequences = -1; }},
-      {"--rounds", [](auto& o) { o.kind = TraceKind::rounds, o.length = 0; }},
+      {"--sequences", [](auto& o) { o.kind = TraceKind::rounds, o.sequences = -1; }},
+      {"--length", [](auto& o) { o.kind = TraceKind::rounds, o.length = 0; }},
       {"--vocab", [](auto& o) { o.vocab_size = 1; }},
       {"--vocab", [](auto& o) { o.vocab_size = kMaxVocab + 1; }},
       {"--rank", [](auto& o) { o.markov_rank = -1; }},
