@@ -161,19 +161,21 @@ Gap RowHalves::gap(double acceptance, double choice) const {
     return stored(gap_of(odds + std::log(b_.total) - std::log(a_.total)));
   }
 
-  // Bisection down to a bracket that the rounding of the stored gap cannot close; then the two
-  // ends, as they are stored, share the row's chances so that the mean comes out exactly.
+  // Bisection, down to where the step may lie; then one point on either side of it, out of the
+  // reach of rounding (and of ties: logits lie on a grid). As they are stored, the two share the
+  // row's chances so that the mean comes out exactly.
   const double resolution =
       setting_.type == StoredType::bf16 ? 0x1p-15 : 0x1p-21;  // of a split gap
   const double width = std::max(1e-3, 128 * resolution / setting_.temperature);
+  const double reach = std::max(width, double(setting_.margin) / setting_.temperature);
   double low = log_ratio(-wall);
   double high = log_ratio(wall);
   while (high - low > width) {
     const double middle = low + (high - low) / 2;
     (overlap_of(middle) < acceptance ? low : high) = middle;
   }
-  const Gap below = stored(gap_of(low));
-  const Gap above = stored(gap_of(high));
+  const Gap below = stored(gap_of(low - reach));
+  const Gap above = stored(gap_of(high + reach));
   const double least = overlap(below.sum());
   const double most = overlap(above.sum());
   if (!(most > least)) return above;

@@ -17,16 +17,15 @@ constexpr std::int64_t kBlockBytes = std::int64_t{32} << 20;
 /// Attempts at a row whose argmax is clear before the options are to blame.
 constexpr std::uint32_t kAttempts = 1000;
 
-/// By how much an argmax must lead so that rounding cannot turn it: four half-units of the largest
-/// logit there may be.
-float greedy_margin(const SynthOptions& options) {
-  constexpr double kSafe = 0.0625;
-  if (options.store == StoredRows::hidden) return static_cast<float>(kSafe);
+/// By how much the stored type may turn the difference of two logits of a row: four half-units of
+/// the largest there may be.
+float logit_rounding(const SynthOptions& options) {
+  if (options.store == StoredRows::hidden) return 0;
   const double largest = 8 * (options.logit_std + options.markov_std);
-  const double unit = options.type == StoredType::bf16  ? 0x1p-8
-                      : options.type == StoredType::f16 ? 0x1p-11
-                                                        : 0x1p-24;
-  return static_cast<float>(std::max(kSafe, 4 * largest * unit));
+  const double half_unit = options.type == StoredType::bf16  ? 0x1p-8
+                           : options.type == StoredType::f16 ? 0x1p-11
+                                                             : 0x1p-24;
+  return static_cast<float>(4 * largest * half_unit);
 }
 
 GapSetting gap_setting(const SynthOptions& options, const Weights& weights) {
@@ -38,7 +37,11 @@ GapSetting gap_setting(const SynthOptions& options, const Weights& weights) {
   out.top_p = out.rule.top_p == 0 ? 1.0 : double(out.rule.top_p) * 0x1p-32;
   out.type = options.type;
   out.wall = weights.wall();
-  out.margin = out.rule.greedy ? greedy_margin(options) : 0;
+  // Greedy traces must not depend on rounding at all; under filters it is enough that they rarely
+  // do.
+  constexpr float kClear = 0.0625f;
+  out.margin =
+      out.rule.greedy ? std::max(kClear, logit_rounding(options)) : logit_rounding(options) / 4;
   return out;
 }
 

@@ -38,6 +38,7 @@ class Output {
   [[nodiscard]] TraceWriter& trace() { return *trace_; }
   /// The writer of /heads.
   [[nodiscard]] TraceWriter& heads() { return heads_ ? *heads_ : *trace_; }
+  [[nodiscard]] std::vector<std::string> temporary_paths() const;
   void commit();
 
  private:

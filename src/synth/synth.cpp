@@ -105,6 +105,12 @@ Output::Output(const SynthOptions& options, const std::string& path) {
   heads_.emplace(beside.string(), heads_header, 0);
 }
 
+std::vector<std::string> Output::temporary_paths() const {
+  std::vector<std::string> paths = {trace_->temporary_path()};
+  if (heads_) paths.push_back(heads_->temporary_path());
+  return paths;
+}
+
 void Output::commit() {
   if (heads_) heads_->commit();  // first: a trace without its heads is of no use
   trace_->commit();
@@ -114,13 +120,11 @@ void Output::commit() {
 
 void validate(const SynthOptions& options) {
   using synth::check_range;
-  const bool anchors = options.kind == TraceKind::anchors;
-  if (!anchors && options.kind != TraceKind::rounds) {
+  if (options.kind != TraceKind::anchors && options.kind != TraceKind::rounds) {
     throw usage_error("--kind", "only anchors and rounds can be synthesised");
   }
-  check_range(anchors ? "--sequences" : "--requests", options.sequences, 1, synth::kMaxCount);
-  check_range(anchors ? "--positions" : "--rounds", options.length, 1,
-              synth::kMaxCount - kMaxBlock);
+  check_range("--sequences", options.sequences, 1, synth::kMaxCount);
+  check_range("--length", options.length, 1, synth::kMaxCount - kMaxBlock);
   if (options.sequences > kMaxRows / options.length) {
     throw usage_error("synth", fmt::format("{} x {} blocks are more than a trace can hold ({})",
                                            options.sequences, options.length, kMaxRows));
@@ -165,7 +169,7 @@ void validate(const SynthOptions& options) {
 }
 
 void write_synthetic_trace(Backend& backend, const SynthOptions& options, const std::string& path,
-                           const SynthProgress& progress) {
+                           const SynthProgress& progress, const SynthCreated& created) {
   validate(options);
   if (!options.heads_file.empty() &&
       std::filesystem::path(path).filename() == std::filesystem::path(options.heads_file)) {
@@ -174,6 +178,7 @@ void write_synthetic_trace(Backend& backend, const SynthOptions& options, const 
   }
   synth::check_space(options, path);
   synth::Output output(options, path);
+  if (created) created(output.temporary_paths());
   synth::Generator generator(backend, options);
   generator.write_heads(output.heads());
   if (options.kind == TraceKind::anchors) {

@@ -58,6 +58,9 @@ void validate(const SynthOptions& options);
 
 /// Called with (blocks written, blocks in all) from the calling thread; may be empty.
 using SynthProgress = std::function<void(std::int64_t, std::int64_t)>;
+/// Called once, with the names of the temporary files as soon as they exist: what is to be removed
+/// where the process ends before they get their own names. May be empty.
+using SynthCreated = std::function<void(const std::vector<std::string>&)>;
 
 /// Writes a synthetic trace to `path` (and its heads file, if one is named, beside it); both appear
 /// whole or not at all.
@@ -85,6 +88,6 @@ using SynthProgress = std::function<void(std::int64_t, std::int64_t)>;
 /// Throws Error(usage) for options and for a path that cannot be created, Error(device) where the
 /// backend's memory does not suffice, Error(internal) where writing fails.
 void write_synthetic_trace(Backend& backend, const SynthOptions& options, const std::string& path,
-                           const SynthProgress& progress = {});
+                           const SynthProgress& progress = {}, const SynthCreated& created = {});
 
 }  // namespace dspark
