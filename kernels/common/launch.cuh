@@ -1,0 +1,58 @@
+// Launching: grids of one dimension, checked, and how rows are split over blocks.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/common/check.h"
+
+static_assert(__cplusplus >= 202002L, "CUDA sources are C++20; the flag is given by hand");
+
+namespace dspark::kernels {
+
+/// Threads of a block in every kernel that streams over a vocabulary.
+inline constexpr int kThreads = 256;
+/// Blocks that fill the largest device a few times over; rows are split until there are about this
+/// many.
+inline constexpr std::int64_t kFillBlocks = 1056;
+
+/// A grid of `blocks` blocks; throws Error(internal) beyond what a grid can hold.
+inline dim3 grid_of(std::int64_t blocks) {
+  if (blocks > 0x7FFFFFFF) throw_launch_error("CUDA launch", "the work does not fit in one grid");
+  return dim3(static_cast<unsigned>(blocks));
+}
+
+/// One thread per item.
+inline dim3 grid_for_items(std::int64_t items) {
+  return grid_of((items + kThreads - 1) / kThreads);
+}
+
+/// How a row of `vocab` elements is split: `slices` blocks of `length` elements each (the last may
+/// be shorter).
+struct RowSplit {
+  std::int32_t slices;
+  std::int32_t length;
+};
+
+/// Splits rows so that a few fill the device as well as many; a block gets at least `least`
+/// elements.
+inline RowSplit split_rows(std::int64_t rows, std::int32_t vocab, std::int32_t least) {
+  const std::int64_t most = (static_cast<std::int64_t>(vocab) + least - 1) / least;
+  std::int64_t slices = (kFillBlocks + rows - 1) / rows;
+  if (slices > most) slices = most;
+  if (slices < 1) slices = 1;
+  // A multiple of 8 keeps the slices of an aligned row aligned.
+  const std::int64_t length = ((vocab + slices - 1) / slices + 7) / 8 * 8;
+  return {static_cast<std::int32_t>((vocab + length - 1) / length),
+          static_cast<std::int32_t>(length)};
+}
+
+}  // namespace dspark::kernels
+
+/// Launches `kernel` (parenthesised where it has template arguments) and checks the launch.
+#define DSPARK_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  do {                                                          \
+    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);       \
+    DSPARK_CUDA_CHECK(cudaPeekAtLastError());                   \
+  } while (false)

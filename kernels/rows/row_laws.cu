@@ -1,0 +1,520 @@
+#include "kernels/rows/row_laws.h"
+
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+
+#include "kernels/common/launch.cuh"
+#include "kernels/common/visit.cuh"
+#include "kernels/rows/top_two.cuh"
+
+// How a filter finds its boundary token without sorting the row: tokens are counted and their
+// masses summed in bins of equal distance to the largest logit (1/64 nat each); the bin that holds
+// the boundary is known then, its few tokens are gathered, sorted and walked. Bins never split
+// equal logits, and sums are of integers, so the result is exact.
+
+namespace dspark::kernels {
+namespace {
+
+inline constexpr int kBins = 2048;
+inline constexpr int kCandidates = 2048;
+inline constexpr int kSolveThreads = 512;
+inline constexpr int kPerSolver = kBins / kSolveThreads;
+/// Rows that are filtered in one go: bounds the workspace, and keeps thousands of blocks in a
+/// launch.
+inline constexpr std::int64_t kFilterRows = 1024;
+
+/// What is known of a row between the passes.
+struct FilterState {
+  std::uint64_t mass_above;  // of the tokens in bins before `first_bin`
+  std::uint64_t target;      // mass to reach; 0 while it depends on the top-k set
+  std::uint32_t count_above;
+  std::uint32_t gathered;
+  std::uint32_t first_bin;
+  std::uint32_t
+      last_bin;  // below first_bin: too many tokens, the row is searched by its block alone
+};
+
+struct FilterWorkspace {
+  std::uint64_t* mass;        // [rows, kBins]
+  std::uint32_t* count;       // [rows, kBins]
+  FilterState* state;         // [rows]
+  std::uint64_t* candidates;  // [rows, kCandidates], token keys
+};
+
+constexpr std::size_t kRowWorkspace = kBins * (sizeof(std::uint64_t) + sizeof(std::uint32_t)) +
+                                      sizeof(FilterState) + kCandidates * sizeof(std::uint64_t);
+
+FilterWorkspace divide(const Scratch& workspace, std::int64_t rows) {
+  FilterWorkspace out;
+  out.mass = static_cast<std::uint64_t*>(workspace.data);
+  out.candidates = out.mass + rows * kBins;
+  out.state = reinterpret_cast<FilterState*>(out.candidates + rows * kCandidates);
+  out.count = reinterpret_cast<std::uint32_t*>(out.state + rows);
+  return out;
+}
+
+/// The bin of a logit: monotone, so that bins hold neighbours in rank. The last bin starts where
+/// masses have become 0.
+__device__ std::uint32_t bin_of(float logit, const RowLaw& law) {
+  const float distance = (law.max_logit - logit) * law.inverse_temperature * 64.0f;
+  return distance < static_cast<float>(kBins - 1) ? static_cast<std::uint32_t>(distance)
+                                                  : kBins - 1;  // NaN (inf times 0) too
+}
+
+/// The mass that top-p keeps of `mass`; at least 1, so that some token reaches it.
+__device__ std::uint64_t top_p_target(std::uint64_t mass, std::uint64_t top_p) {
+  const std::uint64_t target =
+      static_cast<std::uint64_t>((static_cast<uint128>(mass) * top_p) >> 32);
+  return target > 0 ? target : 1;
+}
+
+__device__ std::uint64_t key_mass(std::uint64_t key, const RowLaw& law) {
+  return unfiltered_mass(float_from_order_code(static_cast<std::uint32_t>(key >> 32)),
+                         law.max_logit, law.inverse_temperature);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    top_two_kernel(Rows logits, RowLaw* laws, SamplingRule rule, RowSplit split) {
+  const std::int64_t row = blockIdx.x / split.slices;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % split.slices) * split.length;
+  const std::int32_t end = min(logits.vocab, begin + split.length);
+  RowLaw& law = laws[row];
+  const TopTwo found = top_two_of_range(logits.data + row * logits.stride, begin, end);
+  if (threadIdx.x == 0) add_top_two(law, found);
+  if (last_block_to_arrive(&law.reserved, static_cast<std::uint32_t>(split.slices)) &&
+      threadIdx.x == 0) {
+    law = law_of_top_two(law, rule);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    total_kernel(Rows logits, RowLaw* laws, RowSplit split) {
+  using Reduce = cub::BlockReduce<std::uint64_t, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  const std::int64_t row = blockIdx.x / split.slices;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % split.slices) * split.length;
+  const std::int32_t end = min(logits.vocab, begin + split.length);
+  RowLaw& law = laws[row];
+  if (law.status != kRowValid) return;
+  const float max_logit = law.max_logit;
+  const float inverse_temperature = law.inverse_temperature;
+  std::uint64_t sum = 0;
+  visit_row(logits.data + row * logits.stride, begin, end, [&](std::int32_t, float value) {
+    sum += unfiltered_mass(value, max_logit, inverse_temperature);
+  });
+  sum = Reduce(storage).Sum(sum);
+  if (threadIdx.x == 0) atomic_add(&law.total, sum);
+  if (last_block_to_arrive(&law.reserved, static_cast<std::uint32_t>(split.slices)) &&
+      threadIdx.x == 0) {
+    law.scale = law_scale(read_shared_state(law.total));
+    law.reserved = 0;
+  }
+}
+
+/// Counts and masses of a block's tokens by bin, in shared memory. Masses are two words with a
+/// carry: 64-bit additions are not native there.
+struct SharedBins {
+  std::uint32_t count[kBins];
+  std::uint32_t low[kBins];
+  std::uint32_t high[kBins];
+
+  __device__ void clear() {
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins;
+         bin += static_cast<int>(blockDim.x)) {
+      count[bin] = 0;
+      low[bin] = 0;
+      high[bin] = 0;
+    }
+  }
+  __device__ void add(std::uint32_t bin, std::uint64_t mass) {
+    atomicAdd(&count[bin], 1u);
+    if (mass == 0) return;
+    const std::uint32_t part = static_cast<std::uint32_t>(mass);
+    const std::uint32_t before = atomicAdd(&low[bin], part);
+    const std::uint32_t carried =
+        static_cast<std::uint32_t>(mass >> 32) + (before + part < before ? 1u : 0u);
+    if (carried != 0) atomicAdd(&high[bin], carried);
+  }
+  __device__ std::uint64_t mass(int bin) const {
+    return (static_cast<std::uint64_t>(high[bin]) << 32) | low[bin];
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    bin_kernel(Rows logits, const RowLaw* laws, FilterWorkspace workspace, RowSplit split) {
+  __shared__ SharedBins bins;
+  const std::int64_t row = blockIdx.x / split.slices;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % split.slices) * split.length;
+  const std::int32_t end = min(logits.vocab, begin + split.length);
+  const RowLaw law = laws[row];
+  if (law.status != kRowValid) return;
+  bins.clear();
+  __syncthreads();
+  visit_row(logits.data + row * logits.stride, begin, end, [&](std::int32_t, float value) {
+    const std::uint32_t bin = bin_of(value, law);
+    // The last bin's count is what the others leave, and its mass is 0.
+    if (bin < kBins - 1) {
+      bins.add(bin, unfiltered_mass(value, law.max_logit, law.inverse_temperature));
+    }
+  });
+  __syncthreads();
+  for (int bin = static_cast<int>(threadIdx.x); bin < kBins - 1; bin += kThreads) {
+    if (bins.count[bin] != 0) {
+      atomicAdd(&workspace.count[row * kBins + bin], bins.count[bin]);
+      const std::uint64_t mass = bins.mass(bin);
+      if (mass != 0) atomic_add(&workspace.mass[row * kBins + bin], mass);
+    }
+  }
+}
+
+/// Count and mass of the bins up to and including one, and of that one.
+struct BinPrefix {
+  std::uint32_t bin;
+  std::uint32_t count_before;
+  std::uint32_t count;
+  std::uint64_t mass_before;
+};
+
+using SolveScan = cub::BlockScan<std::uint64_t, kSolveThreads>;
+
+/// Temporary memory of the searches over bins.
+struct SolveStorage {
+  typename SolveScan::TempStorage scan;
+  BinPrefix found;
+  std::uint64_t total;
+};
+
+/// A block's bins, kPerSolver per thread in ascending order, with their prefix sums.
+struct BlockBins {
+  std::uint64_t count[kPerSolver];
+  std::uint64_t mass[kPerSolver];
+  std::uint64_t count_before[kPerSolver];
+  std::uint64_t mass_before[kPerSolver];
+  std::uint64_t total_mass;
+
+  __device__ void scan(SolveStorage& storage) {
+    std::uint64_t total_count;
+    SolveScan(storage.scan).ExclusiveSum(count, count_before, total_count);
+    __syncthreads();
+    SolveScan(storage.scan).ExclusiveSum(mass, mass_before, total_mass);
+    __syncthreads();
+  }
+
+  /// The bin in which the running count reaches `rank` (by_mass false), or the running mass (true).
+  /// One exists.
+  __device__ BinPrefix find(SolveStorage& storage, bool by_mass, std::uint64_t needed) const {
+#pragma unroll
+    for (int i = 0; i < kPerSolver; ++i) {
+      const std::uint64_t before = by_mass ? mass_before[i] : count_before[i];
+      const std::uint64_t own = by_mass ? mass[i] : count[i];
+      if (before < needed && needed <= before + own) {
+        storage.found = {static_cast<std::uint32_t>(threadIdx.x * kPerSolver + i),
+                         static_cast<std::uint32_t>(count_before[i]),
+                         static_cast<std::uint32_t>(count[i]), mass_before[i]};
+      }
+    }
+    __syncthreads();
+    const BinPrefix found = storage.found;
+    __syncthreads();
+    return found;
+  }
+};
+
+/// Decides, per row, which bins to gather.
+__global__ void __launch_bounds__(kSolveThreads)
+    choose_kernel(std::int32_t vocab, const RowLaw* laws, SamplingRule rule,
+                  FilterWorkspace workspace) {
+  __shared__ SolveStorage storage;
+  const std::int64_t row = blockIdx.x;
+  if (laws[row].status != kRowValid) return;
+  BlockBins bins;
+  std::uint64_t counted = 0;
+#pragma unroll
+  for (int i = 0; i < kPerSolver; ++i) {
+    const std::int64_t at = row * kBins + threadIdx.x * kPerSolver + i;
+    bins.count[i] = workspace.count[at];
+    bins.mass[i] = workspace.mass[at];
+    counted += bins.count[i];
+  }
+  std::uint64_t before;
+  std::uint64_t total_count;
+  SolveScan(storage.scan).ExclusiveSum(counted, before, total_count);
+  __syncthreads();
+  if (threadIdx.x == kSolveThreads - 1) {
+    bins.count[kPerSolver - 1] += static_cast<std::uint64_t>(vocab) - total_count;
+  }
+  bins.scan(storage);
+
+  FilterState state = {0, 0, 0, 0, 1, 0};
+  if (rule.top_k == 0) {
+    state.target = top_p_target(bins.total_mass, rule.top_p);
+    const BinPrefix found = bins.find(storage, true, state.target);
+    if (found.count <= kCandidates) {
+      state.first_bin = found.bin;
+      state.last_bin = found.bin;
+      state.count_above = found.count_before;
+      state.mass_above = found.mass_before;
+    }
+  } else {
+    const BinPrefix found = bins.find(storage, false, static_cast<std::uint64_t>(rule.top_k));
+    if (rule.top_p == 0) {
+      if (found.count <= kCandidates) {
+        state.first_bin = found.bin;
+        state.last_bin = found.bin;
+        state.count_above = found.count_before;
+        state.mass_above = found.mass_before;
+      }
+    } else if (found.count_before + found.count <= kCandidates) {
+      // Both filters: the whole top-k set is gathered, top-p's boundary is in it.
+      state.first_bin = 0;
+      state.last_bin = found.bin;
+    }
+  }
+  if (threadIdx.x == 0) workspace.state[row] = state;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(Rows logits, const RowLaw* laws, FilterWorkspace workspace, RowSplit split) {
+  const std::int64_t row = blockIdx.x / split.slices;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % split.slices) * split.length;
+  const std::int32_t end = min(logits.vocab, begin + split.length);
+  const RowLaw law = laws[row];
+  if (law.status != kRowValid) return;
+  FilterState& state = workspace.state[row];
+  const std::uint32_t first_bin = state.first_bin;
+  const std::uint32_t last_bin = state.last_bin;
+  if (first_bin > last_bin) return;
+  visit_row(logits.data + row * logits.stride, begin, end, [&](std::int32_t id, float value) {
+    const std::uint32_t bin = bin_of(value, law);
+    if (bin >= first_bin && bin <= last_bin) {
+      const std::uint32_t place = atomicAdd(&state.gathered, 1u);
+      if (place < kCandidates)
+        workspace.candidates[row * kCandidates + place] = token_key(value, id);
+    }
+  });
+}
+
+/// A boundary token: its key, and the mass of the tokens ranked above it.
+struct Boundary {
+  std::uint64_t key;
+  std::uint64_t mass_before;
+};
+
+/// The kept mass and boundary, once it is known.
+__device__ void finish_law(RowLaw& law, const SamplingRule& rule, const Boundary& boundary,
+                           std::uint64_t target) {
+  const std::uint64_t own = key_mass(boundary.key, law);
+  law.boundary_key = boundary.key;
+  if (token_of_key(boundary.key) == law.argmax) {
+    law.boundary_mass = kUnitMass;
+    law.total = kUnitMass;
+  } else if (target != 0 && rule.top_p_rule == TopPRule::water_filling) {
+    law.boundary_mass = target - boundary.mass_before;
+    law.total = target;
+  } else {
+    law.boundary_mass = own;
+    law.total = boundary.mass_before + own;
+  }
+  law.scale = law_scale(law.total);
+}
+
+/// Sorts `keys` descending; `size` is a power of two.
+__device__ void sort_descending(std::uint64_t* keys, int size) {
+  for (int width = 2; width <= size; width *= 2) {
+    for (int step = width / 2; step > 0; step /= 2) {
+      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kSolveThreads) {
+        const int low = 2 * step * (i / step) + i % step;
+        const int high = low + step;
+        const bool descending = (low & width) == 0;
+        const std::uint64_t a = keys[low];
+        const std::uint64_t b = keys[high];
+        if ((a < b) == descending) {
+          keys[low] = b;
+          keys[high] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+/// The boundary by rank or by mass over a whole row, by one block: the range of keys that holds it
+/// is cut into bins again and again. For rows with very many (nearly) equal logits at the boundary.
+__device__ Boundary search_row(const float* row, std::int32_t vocab, const RowLaw& law,
+                               bool by_mass, std::uint64_t needed, SharedBins& bins,
+                               SolveStorage& storage) {
+  std::uint64_t low = 0;
+  std::uint64_t high = token_key(law.max_logit, law.argmax);
+  std::uint64_t mass_before = 0;
+  while (low < high) {
+    const int width = 64 - __clzll(static_cast<long long>(high - low));
+    const int shift = width > 11 ? width - 11 : 0;
+    bins.clear();
+    __syncthreads();
+    visit_row(row, 0, vocab, [&](std::int32_t id, float value) {
+      const std::uint64_t key = token_key(value, id);
+      if (key >= low && key <= high) {
+        // Bins in descending order of keys.
+        const std::uint32_t bin = kBins - 1 - static_cast<std::uint32_t>((key - low) >> shift);
+        bins.add(bin, unfiltered_mass(value, law.max_logit, law.inverse_temperature));
+      }
+    });
+    __syncthreads();
+    BlockBins mine;
+#pragma unroll
+    for (int i = 0; i < kPerSolver; ++i) {
+      const int bin = static_cast<int>(threadIdx.x) * kPerSolver + i;
+      mine.count[i] = bins.count[bin];
+      mine.mass[i] = bins.mass(bin);
+    }
+    mine.scan(storage);
+    const BinPrefix found = mine.find(storage, by_mass, needed);
+    needed -= by_mass ? found.mass_before : found.count_before;
+    mass_before += found.mass_before;
+    low += static_cast<std::uint64_t>(kBins - 1 - found.bin) << shift;
+    const std::uint64_t top = low + ((std::uint64_t{1} << shift) - 1);
+    if (top < high) high = top;
+  }
+  return {low, mass_before};
+}
+
+__global__ void __launch_bounds__(kSolveThreads)
+    solve_kernel(Rows logits, RowLaw* laws, SamplingRule rule, FilterWorkspace workspace) {
+  __shared__ SolveStorage storage;
+  __shared__ union {
+    SharedBins bins;
+    std::uint64_t keys[kCandidates];
+  } memory;
+  __shared__ Boundary found;
+  __shared__ std::uint64_t found_target;
+
+  const std::int64_t row = blockIdx.x;
+  const RowLaw law = laws[row];
+  if (law.status != kRowValid) return;
+  const FilterState state = workspace.state[row];
+
+  if (state.first_bin > state.last_bin) {
+    const float* source = logits.data + row * logits.stride;
+    std::uint64_t target = state.target;
+    Boundary boundary = {};
+    if (rule.top_k != 0) {
+      boundary = search_row(source, logits.vocab, law, false,
+                            static_cast<std::uint64_t>(rule.top_k), memory.bins, storage);
+      if (rule.top_p != 0) {
+        target = top_p_target(boundary.mass_before + key_mass(boundary.key, law), rule.top_p);
+      }
+    }
+    if (rule.top_p != 0) {
+      boundary = search_row(source, logits.vocab, law, true, target, memory.bins, storage);
+    }
+    if (threadIdx.x == 0) finish_law(laws[row], rule, boundary, target);
+    return;
+  }
+
+  const int gathered = static_cast<int>(state.gathered);
+  int size = 2;
+  while (size < gathered) size *= 2;
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += kSolveThreads) {
+    memory.keys[i] = i < gathered ? workspace.candidates[row * kCandidates + i] : 0;
+  }
+  __syncthreads();
+  sort_descending(memory.keys, size);
+
+  std::uint64_t mass[kPerSolver];
+  std::uint64_t before[kPerSolver];
+#pragma unroll
+  for (int i = 0; i < kPerSolver; ++i) {
+    const int at = static_cast<int>(threadIdx.x) * kPerSolver + i;
+    mass[i] = at < gathered ? key_mass(memory.keys[at], law) : 0;
+  }
+  SolveScan(storage.scan).ExclusiveSum(mass, before);
+  __syncthreads();
+  // Rank of the last token of the top-k set among those gathered; without top-k there is no such
+  // token.
+  const int last = rule.top_k != 0 ? rule.top_k - 1 - static_cast<int>(state.count_above) : -1;
+  if (rule.top_p == 0 || state.target == 0) {
+#pragma unroll
+    for (int i = 0; i < kPerSolver; ++i) {
+      if (static_cast<int>(threadIdx.x) * kPerSolver + i == last) {
+        found = {memory.keys[last], state.mass_above + before[i]};
+        found_target = rule.top_p == 0 ? 0 : top_p_target(before[i] + mass[i], rule.top_p);
+      }
+    }
+    __syncthreads();
+  } else if (threadIdx.x == 0) {
+    found_target = state.target;
+  }
+  __syncthreads();
+  if (rule.top_p != 0) {
+    const std::uint64_t needed = found_target - state.mass_above;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kPerSolver; ++i) {
+      if (before[i] < needed && needed <= before[i] + mass[i]) {
+        found = {memory.keys[static_cast<int>(threadIdx.x) * kPerSolver + i],
+                 state.mass_above + before[i]};
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) finish_law(laws[row], rule, found, found_target);
+}
+
+/// The rule with filters that do nothing switched off.
+SamplingRule effective_rule(SamplingRule rule, std::int32_t vocab) {
+  if (rule.top_k >= vocab) rule.top_k = 0;
+  if (rule.greedy) {
+    rule.top_k = 0;
+    rule.top_p = 0;
+  }
+  return rule;
+}
+
+}  // namespace
+
+std::size_t row_laws_workspace(std::int64_t rows, const SamplingRule& rule) {
+  if (rule.greedy || (rule.top_k == 0 && rule.top_p == 0) || rows <= 0) return 0;
+  return static_cast<std::size_t>(rows < kFilterRows ? rows : kFilterRows) * kRowWorkspace;
+}
+
+void row_laws(const RowLawsArgs& args, const Scratch& workspace, cudaStream_t stream) {
+  const Rows& logits = args.logits;
+  if (logits.rows <= 0 || logits.vocab <= 0) return;
+  const SamplingRule rule = effective_rule(args.rule, logits.vocab);
+
+  const RowSplit split = split_rows(logits.rows, logits.vocab, 1024);
+  DSPARK_CUDA_CHECK(cudaMemsetAsync(
+      args.laws.data, 0, static_cast<std::size_t>(logits.rows) * sizeof(RowLaw), stream));
+  DSPARK_LAUNCH(top_two_kernel, grid_of(logits.rows * split.slices), kThreads, 0, stream, logits,
+                args.laws.data, rule, split);
+  if (rule.greedy) return;
+  if (rule.top_k == 0 && rule.top_p == 0) {
+    DSPARK_LAUNCH(total_kernel, grid_of(logits.rows * split.slices), kThreads, 0, stream, logits,
+                  args.laws.data, split);
+    return;
+  }
+
+  if (workspace.bytes < row_laws_workspace(logits.rows, rule)) {
+    throw_launch_error("row_laws", "the workspace is too small");
+  }
+  for (std::int64_t first = 0; first < logits.rows; first += kFilterRows) {
+    Rows part = logits;
+    part.rows = logits.rows - first < kFilterRows ? logits.rows - first : kFilterRows;
+    part.data = logits.data + first * logits.stride;
+    RowLaw* laws = args.laws.data + first;
+    const FilterWorkspace memory = divide(workspace, part.rows);
+    const RowSplit part_split = split_rows(part.rows, part.vocab, 4096);
+    const dim3 grid = grid_of(part.rows * part_split.slices);
+    const std::size_t bins = static_cast<std::size_t>(part.rows) * kBins;
+    DSPARK_CUDA_CHECK(cudaMemsetAsync(memory.mass, 0, bins * sizeof(std::uint64_t), stream));
+    DSPARK_CUDA_CHECK(cudaMemsetAsync(memory.count, 0, bins * sizeof(std::uint32_t), stream));
+    DSPARK_LAUNCH(bin_kernel, grid, kThreads, 0, stream, part, laws, memory, part_split);
+    DSPARK_LAUNCH(choose_kernel, grid_of(part.rows), kSolveThreads, 0, stream, part.vocab, laws,
+                  rule, memory);
+    DSPARK_LAUNCH(gather_kernel, grid, kThreads, 0, stream, part, laws, memory, part_split);
+    DSPARK_LAUNCH(solve_kernel, grid_of(part.rows), kSolveThreads, 0, stream, part, laws, rule,
+                  memory);
+  }
+}
+
+}  // namespace dspark::kernels

@@ -1,0 +1,179 @@
+#include "backends/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/cuda_memory.h"
+#include "kernels/accept/greedy_accept.h"
+#include "kernels/accept/probabilistic_accept.h"
+#include "kernels/accept/verify_tokens.h"
+#include "kernels/common/check.h"
+#include "kernels/confidence/confidence.h"
+#include "kernels/proposal/proposal.h"
+#include "kernels/rows/compare_pairs.h"
+#include "kernels/rows/markov_rows.h"
+#include "kernels/rows/project.h"
+#include "kernels/rows/row_laws.h"
+#include "kernels/rows/sample_rows.h"
+#include "kernels/rows/widen.h"
+#include "kernels/sampling/probabilities.h"
+#include "kernels/sampling/sample_probability_rows.h"
+#include "kernels/sampling/uniforms.h"
+#include "kernels/schedule/schedule.h"
+#include "support/error.h"
+
+namespace dspark {
+namespace {
+
+constexpr int kDevice = 0;
+
+std::string device_name() {
+  cudaDeviceProp properties;
+  DSPARK_CUDA_CHECK(cudaGetDeviceProperties(&properties, kDevice));
+  return properties.name;
+}
+
+/// One device, one stream: operations run in the order of the calls.
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend() : device_(device_name()), memory_(kDevice, stream_.get()), workspace_(memory_) {}
+
+  ~CudaBackend() override {
+    // Buffers and workspace are given back in stream order; what is enqueued may still use them.
+    static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  }
+
+  std::string name() const override { return "cuda"; }
+  std::string device() const override { return device_; }
+  std::size_t free_memory() const override { return memory_.free_bytes(); }
+
+  void upload(void* target, const void* source, std::size_t bytes) override {
+    staging_.upload(target, source, bytes, stream());
+  }
+  void download(void* target, const void* source, std::size_t bytes) override {
+    if (bytes > 0) {
+      DSPARK_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream()));
+    }
+    stream_.synchronize();
+  }
+  void fill(void* target, int value, std::size_t bytes) override {
+    if (bytes > 0) DSPARK_CUDA_CHECK(cudaMemsetAsync(target, value, bytes, stream()));
+  }
+  void synchronize() override { stream_.synchronize(); }
+
+  void project(const ProjectArgs& args) override {
+    check(args);
+    kernels::project(args, stream());
+  }
+  void widen(const WidenArgs& args) override {
+    check(args);
+    kernels::widen(args, stream());
+  }
+  void markov_rows(const MarkovRowsArgs& args) override {
+    check(args);
+    kernels::markov_rows(args, stream());
+  }
+  void confidence_rows(const ConfidenceRowsArgs& args) override {
+    check(args);
+    kernels::confidence_rows(args, stream());
+  }
+  void row_laws(const RowLawsArgs& args) override {
+    check(args);
+    kernels::row_laws(args, law_workspace(args.logits.rows, args.rule), stream());
+  }
+  void compare_pairs(const ComparePairsArgs& args) override {
+    check(args);
+    kernels::compare_pairs(args, stream());
+  }
+  void sample_rows(const SampleRowsArgs& args) override {
+    check(args);
+    kernels::sample_rows(args, workspace_.get(kernels::sample_rows_workspace(args)), stream());
+  }
+  void sample_excess(const SampleExcessArgs& args) override {
+    check(args);
+    kernels::sample_excess(args, workspace_.get(kernels::sample_excess_workspace(args)), stream());
+  }
+
+  void build_verify_tokens(const BuildVerifyTokensArgs& args) override {
+    check(args);
+    kernels::build_verify_tokens(args, stream());
+  }
+  void fill_proposal_lengths(const FillProposalLengthsArgs& args) override {
+    check(args);
+    kernels::fill_proposal_lengths(args, stream());
+  }
+  void greedy_accept(const GreedyAcceptArgs& args) override {
+    check(args);
+    kernels::greedy_accept(args, stream());
+  }
+  void confidence_scores(const ConfidenceScoresArgs& args) override {
+    check(args);
+    kernels::confidence_scores(args, stream());
+  }
+  void threshold_lengths(const ThresholdLengthsArgs& args) override {
+    check(args);
+    kernels::threshold_lengths(args, stream());
+  }
+  void sps_lengths(const SpsLengthsArgs& args) override {
+    check(args);
+    kernels::sps_lengths(args, stream());
+  }
+  void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
+    check(args);
+    kernels::logits_to_probabilities(args, law_workspace(args.logits.rows, args.rule), nullptr,
+                                     stream());
+  }
+  void fill_uniforms(const FillUniformsArgs& args) override {
+    check(args);
+    kernels::fill_uniforms(args, stream());
+  }
+  void build_markov_logits(const BuildMarkovLogitsArgs& args) override {
+    check(args);
+    kernels::build_markov_logits(args, stream());
+  }
+  void sample_probability_rows(const SampleProbabilityRowsArgs& args) override {
+    check(args);
+    kernels::sample_probability_rows(args, stream());
+  }
+  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
+    check(args);
+    kernels::store_draft_step_probabilities(args, stream());
+  }
+  void vanilla_markov_sample(const VanillaMarkovSampleArgs& args) override {
+    check(args);
+    kernels::vanilla_markov_sample(args, law_workspace(args.batch, args.rule), stream());
+  }
+  void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
+    check(args);
+    kernels::probabilistic_accept(args, stream());
+  }
+
+ private:
+  [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
+
+  Scratch law_workspace(std::int64_t rows, const SamplingRule& rule) {
+    return workspace_.get(kernels::row_laws_workspace(rows, rule));
+  }
+
+  void* allocate_bytes(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void free_bytes(void* data) noexcept override { memory_.release(data); }
+
+  // In this order: memory goes back in the stream's order, so the stream is destroyed last.
+  std::string device_;
+  cuda::Stream stream_;
+  cuda::DeviceMemory memory_;
+  cuda::Staging staging_;
+  cuda::Workspace workspace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend() {
+  const std::string reason = cuda_unavailable_reason();
+  if (!reason.empty()) {
+    throw device_error("cuda backend", reason, "use --backend cpu, or a machine with a usable GPU");
+  }
+  DSPARK_CUDA_CHECK(cudaSetDevice(kDevice));
+  return std::make_unique<CudaBackend>();
+}
+
+}  // namespace dspark

@@ -1,0 +1,259 @@
+#include <vector>
+
+#include "parity.h"
+
+namespace dspark::parity {
+namespace {
+
+class ProductsParity : public Parity {};
+
+constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32};
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+std::string text(const Shape& shape) {
+  return "M=" + std::to_string(shape.m) + " N=" + std::to_string(shape.n) +
+         " K=" + std::to_string(shape.k);
+}
+
+/// Numbers of very different size, so that another order of summation would show.
+std::vector<float> factors(Numbers& numbers, std::int64_t count) {
+  std::vector<float> out(static_cast<std::size_t>(count));
+  for (float& value : out) {
+    value = numbers.normal(1.0f);
+    if (numbers.below(9) == 0) value *= 1e3f;
+    if (numbers.below(11) == 0) value *= 1e-4f;
+  }
+  return out;
+}
+
+TEST_F(ProductsParity, ProjectionsOfEveryShapeAndType) {
+  const Shape shapes[] = {{1, 1, 1},    {1, 130, 33},  {2, 257, 64},   {3, 100, 200}, {4, 129, 128},
+                          {5, 300, 70}, {8, 128, 256}, {9, 131, 40},   {31, 129, 17}, {33, 260, 16},
+                          {64, 64, 65}, {65, 140, 31}, {129, 257, 48}, {200, 5, 100}};
+  for (const Shape& shape : shapes) {
+    for (DType type : kTypes) {
+      for (std::int64_t pad : {0, 3, 8}) {
+        for (std::size_t skew : {0, 1}) {
+          Numbers numbers(static_cast<std::uint64_t>(shape.m * 1000 + shape.k));
+          const std::int64_t stride = shape.k + pad;
+          const std::vector<float> a = factors(numbers, shape.m * stride);
+          const std::vector<float> b = factors(numbers, shape.n * stride);
+          same(text(shape) + " " + type_name(type) + " pad " + std::to_string(pad),
+               [&](Side& side) {
+                 ProjectArgs args;
+                 args.a = put_matrix(side, a, DType::f32, shape.m, shape.k, stride, skew);
+                 args.b = put_matrix(side, b, type, shape.n, shape.k, stride, skew);
+                 const auto size = static_cast<std::size_t>(shape.m * (shape.n + pad));
+                 auto* out = side.make<float>(size, skew);
+                 args.out = {out, shape.m, static_cast<std::int32_t>(shape.n), shape.n + pad};
+                 side.backend.project(args);
+                 side.get("out", out, size);
+               });
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ProductsParity, ProjectionsKeepTheSignOfTinySums) {
+  // Products that underflow to -0: adding padding zeros would turn them into +0.
+  same("tiny", [&](Side& side) {
+    for (std::int64_t m : {1, 12, 70}) {
+      const std::vector<float> a(static_cast<std::size_t>(m) * 5, -1e-30f);
+      const std::vector<float> b(static_cast<std::size_t>(20) * 5, 1e-30f);
+      ProjectArgs args;
+      args.a = put_matrix(side, a, DType::f32, m, 5, 5);
+      args.b = put_matrix(side, b, DType::f32, 20, 5, 5);
+      auto* out = side.make<float>(static_cast<std::size_t>(m) * 20);
+      args.out = {out, m, 20, 20};
+      side.backend.project(args);
+      side.get("out " + std::to_string(m), out, static_cast<std::size_t>(m) * 20);
+    }
+  });
+}
+
+TEST_F(ProductsParity, ProjectionOfALargeVocabulary) {
+  for (std::int64_t m : {1, 7, 20}) {
+    Numbers numbers(5);
+    const std::int64_t n = 151936;
+    const std::int64_t k = 40;
+    const std::vector<float> a = factors(numbers, m * k);
+    const std::vector<float> b = factors(numbers, n * k);
+    same("M=" + std::to_string(m), [&](Side& side) {
+      ProjectArgs args;
+      args.a = put_matrix(side, a, DType::f32, m, k, k);
+      args.b = put_matrix(side, b, DType::f16, n, k, k);
+      auto* out = side.make<float>(static_cast<std::size_t>(m * n));
+      args.out = {out, m, static_cast<std::int32_t>(n), n};
+      side.backend.project(args);
+      side.get("out", out, static_cast<std::size_t>(m * n));
+    });
+  }
+}
+
+TEST_F(ProductsParity, WidensEveryTypeAtEveryAlignment) {
+  for (DType type : kTypes) {
+    for (std::int64_t cols : {1, 4, 7, 1030}) {
+      for (std::int64_t pad : {0, 1}) {
+        for (std::size_t skew : {0, 1}) {
+          Numbers numbers(3);
+          const std::int64_t rows = 3;
+          std::vector<float> in = factors(numbers, rows * (cols + pad));
+          in[0] = -0.0f;
+          in[static_cast<std::size_t>(cols / 2)] = 1e-7f;
+          in.back() = std::numeric_limits<float>::infinity();
+          same(std::string(type_name(type)) + " " + std::to_string(cols), [&](Side& side) {
+            const auto size = static_cast<std::size_t>(rows * (cols + pad));
+            auto* out = side.make<float>(size, skew);
+            side.backend.widen({put_matrix(side, in, type, rows, cols, cols + pad, skew),
+                                {out, rows, static_cast<std::int32_t>(cols), cols + pad}});
+            side.get("out", out, size);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ProductsParity, MarkovRowsWithUnusedAndBadRows) {
+  for (std::int64_t m : {1, 3, 8, 40, 70, 140}) {
+    for (DType type : kTypes) {
+      for (bool head : {true, false}) {
+        for (bool bad : {false, true}) {
+          Numbers numbers(static_cast<std::uint64_t>(m));
+          const std::int32_t vocab = 517;
+          const std::int64_t rank = 24;
+          const std::int64_t backbones = 9;
+          const std::vector<float> backbone =
+              normals(numbers, static_cast<std::size_t>(backbones * (vocab + 3)), 2);
+          const std::vector<float> w1 = factors(numbers, vocab * rank);
+          const std::vector<float> w2 = factors(numbers, vocab * rank);
+          std::vector<std::int32_t> previous;
+          std::vector<std::int32_t> row;
+          for (std::int64_t i = 0; i < m; ++i) {
+            previous.push_back(numbers.below(5) == 0 ? -1 : numbers.below(vocab));
+            row.push_back(numbers.below(static_cast<std::int32_t>(backbones)));
+          }
+          if (bad) {
+            previous[0] = vocab;
+            row.back() = static_cast<std::int32_t>(backbones);
+            if (m > 2) row[1] = -1;
+          }
+          same("M=" + std::to_string(m) + " " + type_name(type) + (head ? "" : " without a head"),
+               [&](Side& side) {
+                 MarkovRowsArgs args;
+                 args.backbone = {side.put(backbone), backbones, vocab, vocab + 3};
+                 args.backbone_row = {side.put(row), m};
+                 args.previous = {side.put(previous), m};
+                 if (head) {
+                   args.w1 = put_matrix(side, w1, type, vocab, rank, rank);
+                   args.w2 = put_matrix(side, w2, type, vocab, rank, rank);
+                 }
+                 const auto size = static_cast<std::size_t>(m * vocab);
+                 auto* out = side.make<float>(size);
+                 args.out = {out, m, vocab, vocab};
+                 args.status = side.status();
+                 side.backend.markov_rows(args);
+                 side.get("out", out, size);
+                 side.get("status", args.status, 1);
+               });
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ProductsParity, ConfidencesOfRows) {
+  for (std::int64_t hidden_size : {1, 31, 32, 33, 512, 2560}) {
+    for (std::int64_t rank : {0, 1, 24, 256}) {
+      Numbers numbers(static_cast<std::uint64_t>(hidden_size + rank));
+      const std::int64_t rows = 6;
+      const std::int64_t vocab = 40;
+      const std::vector<float> hidden =
+          normals(numbers, static_cast<std::size_t>(rows * (hidden_size + 1)), 1);
+      const std::vector<float> w1 = normals(numbers, static_cast<std::size_t>(vocab * rank), 1);
+      const std::vector<float> weight =
+          normals(numbers, static_cast<std::size_t>(hidden_size + rank), 0.1f);
+      const std::vector<std::int32_t> row = {0, 1, 2, 5, 3, 6, -1, 4};
+      const std::vector<std::int32_t> previous = {0, 39, -1, 7, 40, 2, 2, 1};
+      same("H=" + std::to_string(hidden_size) + " R=" + std::to_string(rank), [&](Side& side) {
+        ConfidenceRowsArgs args;
+        args.hidden = put_matrix(side, hidden, DType::f32, rows, hidden_size, hidden_size + 1);
+        args.hidden_row = {side.put(row), 8};
+        args.previous = {side.put(previous), 8};
+        if (rank > 0) args.w1 = put_matrix(side, w1, DType::f16, vocab, rank, rank);
+        args.weight = {side.put(weight), hidden_size + rank};
+        args.bias = 0.25f;
+        auto* out = side.make<float>(8);
+        args.out = {out, 8};
+        args.status = side.status();
+        side.backend.confidence_rows(args);
+        side.get("out", out, 8);
+        side.get("status", args.status, 1);
+      });
+    }
+  }
+}
+
+TEST_F(ProductsParity, ScoresAndLengths) {
+  for (std::int32_t batch : {1, 3, 64}) {
+    for (std::int32_t slots : {1, 7, 40}) {
+      for (std::int64_t rank : {0, 24}) {
+        Numbers numbers(static_cast<std::uint64_t>(batch + slots));
+        const std::int64_t hidden_size = 96;
+        const std::int64_t vocab = 40;
+        const std::int64_t rows = static_cast<std::int64_t>(batch) * (slots + 1);
+        const std::vector<float> hidden =
+            normals(numbers, static_cast<std::size_t>(rows * hidden_size), 1);
+        const std::vector<float> w1 = normals(numbers, static_cast<std::size_t>(vocab * rank), 1);
+        const std::vector<float> weight =
+            normals(numbers, static_cast<std::size_t>(hidden_size + rank), 0.3f);
+        std::vector<std::int32_t> first;
+        std::vector<std::int32_t> draft;
+        for (std::int32_t b = 0; b < batch; ++b) first.push_back(numbers.below(40));
+        for (std::int32_t i = 0; i < batch * slots; ++i) {
+          draft.push_back(numbers.below(30) == 0 ? 40 : numbers.below(40));
+        }
+        if (batch > 1) first[1] = -1;
+        for (float threshold : {0.0f, 0.2f, 0.6f}) {
+          for (std::int32_t least : {0, 2}) {
+            same("B=" + std::to_string(batch) + " P=" + std::to_string(slots), [&](Side& side) {
+              ConfidenceScoresArgs scores;
+              scores.batch = batch;
+              scores.block_size = slots;
+              scores.hidden = put_matrix(side, hidden, DType::bf16, rows, hidden_size, hidden_size);
+              scores.hidden_stride = slots + 1;
+              scores.hidden_offset = 1;
+              if (rank > 0) scores.w1 = put_matrix(side, w1, DType::f32, vocab, rank, rank);
+              scores.weight = {side.put(weight), hidden_size + rank};
+              scores.bias = 0.7f;
+              scores.first_previous = side.put(first);
+              scores.draft = side.put(draft);
+              const auto cells = static_cast<std::size_t>(batch * slots);
+              const auto entries = static_cast<std::size_t>(batch);
+              scores.scores = side.make<float>(cells);
+              scores.status = side.status();
+              side.backend.confidence_scores(scores);
+              side.get("scores", scores.scores, cells);
+              auto* lengths = side.make<std::int32_t>(entries);
+              side.backend.threshold_lengths({scores, threshold, least, 5, lengths});
+              side.get("threshold lengths", lengths, entries);
+              side.backend.sps_lengths({scores, threshold, least, 0, LinearCost{}, lengths});
+              side.get("sps lengths", lengths, entries);
+              side.backend.fill_proposal_lengths({batch, 4, lengths});
+              side.get("filled lengths", lengths, entries);
+              side.get("scores again", scores.scores, cells);
+              side.get("status", scores.status, 1);
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dspark::parity
