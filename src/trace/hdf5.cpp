@@ -56,6 +56,9 @@ herr_t keep_innermost(unsigned n, const H5E_error2_t* error, void* data) {
 }  // namespace
 
 void initialise() {
+  // Everything is closed by its owner. What cannot be (a file on a full disk) must not be tried
+  // again at the end of the program, where HDF5 crashes on it.
+  H5dont_atexit();
   H5open();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   H5PLset_loading_state(0);
@@ -255,15 +258,17 @@ std::optional<File::Link> File::find(const std::string& path) const {
   std::deque<std::string> parts = split(path);
   Handle group(H5Gopen2(id_.get(), "/", H5P_DEFAULT), H5Gclose);
   if (!group) fail(name_, path, "the root group cannot be opened" + last_message());
-  bool followed_link = false;
+  std::size_t of_links = 0;  // how many of the parts come from soft links
   int soft_links = 0;
   while (!parts.empty()) {
     const std::string name = parts.front();
     parts.pop_front();
+    const bool of_link = of_links > 0;
+    if (of_link) --of_links;
     const htri_t exists = H5Lexists(group.get(), name.c_str(), H5P_DEFAULT);
     if (exists < 0) fail(name_, path, "cannot be looked up" + last_message());
     if (exists == 0) {
-      if (followed_link) fail(name_, path, "is a soft link that leads nowhere", "repair the link");
+      if (of_link) fail(name_, path, "is a soft link that leads nowhere", "repair the link");
       return std::nullopt;
     }
     H5L_info_t link;
@@ -275,7 +280,6 @@ std::optional<File::Link> File::find(const std::string& path) const {
         fail(name_, path, fmt::format("is reached through more than {} soft links", kMaxSoftLinks),
              "link to the data itself");
       }
-      followed_link = true;
       if (link.u.val_size > kMaxText) fail(name_, path, "has a soft link that is too long");
       std::string target(link.u.val_size, '\0');
       if (H5Lget_val(group.get(), name.c_str(), target.data(), target.size(), H5P_DEFAULT) < 0) {
@@ -285,6 +289,7 @@ std::optional<File::Link> File::find(const std::string& path) const {
       std::deque<std::string> head = split(target);
       if (head.empty() && parts.empty()) fail(name_, path, "is a soft link to the group it is in");
       parts.insert(parts.begin(), head.begin(), head.end());
+      of_links += head.size();
       if (!target.empty() && target.front() == '/') {
         group = Handle(H5Gopen2(id_.get(), "/", H5P_DEFAULT), H5Gclose);
       }

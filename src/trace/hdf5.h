@@ -37,6 +37,8 @@ class Handle {
     const hid_t id = std::exchange(id_, -1);
     return id < 0 || close_(id) >= 0;
   }
+  /// Forgets the id without closing it.
+  void abandon() { id_ = -1; }
 
  private:
   void swap(Handle& other) noexcept {

@@ -11,6 +11,7 @@
 #include "core/half.h"
 #include "trace/located_error.h"
 #include "trace/memory.h"
+#include "trace/probe.h"
 
 namespace dspark {
 namespace {
@@ -296,6 +297,12 @@ HeadsGroup open_heads_group(const h5::File& file, const OpenTrace* trace) {
   return heads;
 }
 
+std::optional<h5::File> open_heads_file(const HeadsPlace& place, const OpenTrace& trace) {
+  if (place.inside) return std::nullopt;
+  probe(place.path, [&] { (void)open_heads_group(h5::File::open(place.path), &trace); });
+  return h5::File::open(place.path);
+}
+
 void read_finite(const h5::Dataset& data, std::byte* keep) {
   const std::int64_t rows = rows_of(data);
   if (data.elements() == 0) return;
@@ -344,8 +351,7 @@ Heads load_heads(TraceFile& trace, const std::string& heads_override, std::uint6
     }
     return {};
   }
-  std::optional<h5::File> other;
-  if (!place.inside) other = h5::File::open(place.path);
+  const std::optional<h5::File> other = open_heads_file(place, impl);
   const h5::File& file = other ? *other : impl.file;
   const HeadsGroup group = open_heads_group(file, &impl);
 

@@ -54,6 +54,11 @@ struct HeadsGroup {
 /// everything is opened. Reads no bulk data.
 [[nodiscard]] HeadsGroup open_heads_group(const h5::File& file, const OpenTrace* trace);
 
+/// The file at `place`, where it is not the trace itself; opened in a child process first
+/// (probe.h).
+[[nodiscard]] std::optional<h5::File> open_heads_file(const HeadsPlace& place,
+                                                      const OpenTrace& trace);
+
 /// Goes over the numbers of `data` in slices of rows and throws at the first that is not finite as
 /// f32. With `keep`, they are also stored there (elements · size_of(type) bytes); without, memory
 /// stays bounded.

@@ -282,9 +282,8 @@ void look_at_heads(TraceFile& trace, const std::string& heads_override, TraceRep
   }
   report.heads = place.path;
   collect(report, [&] {
-    if (place.inside) return look_at_heads_in(impl.file, &impl, report);
-    const h5::File file = h5::File::open(place.path);
-    look_at_heads_in(file, &impl, report);
+    const std::optional<h5::File> other = open_heads_file(place, impl);
+    look_at_heads_in(other ? *other : impl.file, &impl, report);
   });
 }
 

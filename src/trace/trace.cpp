@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "support/text.h"
+#include "trace/heads.h"
 #include "trace/impl.h"
 #include "trace/located_error.h"
 #include "trace/memory.h"
+#include "trace/probe.h"
 
 namespace dspark {
 namespace {
@@ -224,10 +226,28 @@ void open_rounds(OpenTrace& trace) {
   add_streams(trace, "/rounds", trace.header.block_size + 1);
 }
 
-void open_heads(const OpenTrace& trace) {
+void require_heads(const OpenTrace& trace) {
   if (!trace.header.has_heads) {
     fail(trace.file.name(), "/heads", "is missing", "a trace of kind heads has this group");
   }
+}
+
+std::unique_ptr<OpenTrace> open_trace(const std::string& path) {
+  auto trace = std::make_unique<OpenTrace>();
+  trace->file = h5::File::open(path);
+  read_header(*trace);
+  switch (trace->header.kind) {
+    case TraceKind::anchors:
+      open_anchors(*trace);
+      break;
+    case TraceKind::rounds:
+      open_rounds(*trace);
+      break;
+    case TraceKind::heads:
+      require_heads(*trace);
+      break;
+  }
+  return trace;
 }
 
 // --- small datasets ---
@@ -432,21 +452,11 @@ TraceFile::TraceFile(std::unique_ptr<OpenTrace> impl) : impl_(std::move(impl)) {
 TraceFile::~TraceFile() = default;
 
 std::unique_ptr<TraceFile> TraceFile::open(const std::string& path) {
-  auto trace = std::make_unique<OpenTrace>();
-  trace->file = h5::File::open(path);
-  read_header(*trace);
-  switch (trace->header.kind) {
-    case TraceKind::anchors:
-      open_anchors(*trace);
-      break;
-    case TraceKind::rounds:
-      open_rounds(*trace);
-      break;
-    case TraceKind::heads:
-      open_heads(*trace);
-      break;
-  }
-  return std::unique_ptr<TraceFile>(new TraceFile(std::move(trace)));
+  probe(path, [&] {
+    const auto trace = open_trace(path);
+    if (trace->header.has_heads) (void)open_heads_group(trace->file, trace.get());
+  });
+  return std::unique_ptr<TraceFile>(new TraceFile(open_trace(path)));
 }
 
 const TraceHeader& TraceFile::header() const { return impl_->header; }

@@ -123,21 +123,33 @@ struct TraceWriter::Impl {
   h5::Handle heads;
   bool wrote_records = false;
   bool committed = false;
+  mutable bool failed = false;  // HDF5 could not write
   std::array<std::optional<Growing>, kRowData.size()> rows;
   std::array<std::optional<Growing>, kHeadCount> head_rows;
 
   ~Impl() {
     if (committed || temporary.empty()) return;
-    for (auto& growing : rows) growing.reset();
-    for (auto& growing : head_rows) growing.reset();
-    group = {};
-    heads = {};
-    file = {};
+    const auto let_go = [&](h5::Handle& handle) {
+      // Closing would flush, and HDF5 does not survive a flush that fails: its ids are given up
+      // instead.
+      if (failed) handle.abandon();
+      handle = {};
+    };
+    for (auto& growing : rows) {
+      if (growing) let_go(growing->data);
+    }
+    for (auto& growing : head_rows) {
+      if (growing) let_go(growing->data);
+    }
+    let_go(group);
+    let_go(heads);
+    let_go(file);
     unlink(temporary.c_str());
   }
 
   [[noreturn]] void fail_write(const std::string& what) const {
     const int error = errno;
+    failed = true;
     const std::string reason =
         error == 0 ? std::string() : fmt::format(": {}", std::strerror(error));
     throw internal_error(path,
