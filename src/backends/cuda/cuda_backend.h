@@ -8,10 +8,12 @@
 
 namespace dspark {
 
-/// Empty if a CUDA device can be used, else the reason why not (one line, no trailing stop). Never throws.
+/// Empty if a CUDA device can be used, else the reason why not (one line, no trailing stop). Never
+/// throws.
 [[nodiscard]] std::string cuda_unavailable_reason();
 
-/// A backend on CUDA device 0 of this process. Throws Error(device) with the reason where there is none.
+/// A backend on CUDA device 0 of this process. Throws Error(device) with the reason where there is
+/// none.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend();
 
 }  // namespace dspark
