@@ -21,7 +21,7 @@ struct Head {
 };
 
 TEST_F(ProposalParity, MarkovLogitsOfAStep) {
-  for (std::int32_t batch : {1, 3, 64}) {
+  for (std::int32_t batch : cases({1, 3, 64}, {3})) {
     for (bool has_head : {true, false}) {
       for (std::int32_t step : {0, 2}) {
         Numbers numbers(static_cast<std::uint64_t>(batch));
@@ -67,7 +67,7 @@ TEST_F(ProposalParity, MarkovLogitsOfAStep) {
 }
 
 TEST_F(ProposalParity, StoredStepProbabilities) {
-  for (std::int32_t batch : {1, 3, 64}) {
+  for (std::int32_t batch : cases({1, 3, 64}, {3})) {
     Numbers numbers(6);
     const std::int32_t vocab = 1031;
     const std::vector<float> source =
@@ -133,7 +133,7 @@ class SampledProposal : public ProposalParity {
 };
 
 TEST_F(SampledProposal, UnderEveryRule) {
-  for (std::int32_t batch : {1, 3}) {
+  for (std::int32_t batch : cases({1, 3}, {3})) {
     for (const SamplingRule& rule : rules_for(4099))
       same_proposal(batch, 4099, 3, true, false, rule);
   }

@@ -8,7 +8,7 @@ namespace {
 class SamplingParity : public Parity {};
 
 TEST_F(SamplingParity, ProbabilitiesOfEveryKindOfRow) {
-  for (std::int32_t vocab : {1, 3, 4096, 5003}) {
+  for (std::int32_t vocab : cases({1, 3, 4096, 5003}, {5003})) {
     for (std::int64_t pad : {0, 1}) {
       Numbers numbers(static_cast<std::uint64_t>(vocab));
       const std::vector<float> logits = rows_of(numbers, kRowKinds, vocab, vocab + pad);
@@ -64,8 +64,8 @@ TEST_F(SamplingParity, UniformsOfAnyLength) {
 TEST_F(SamplingParity, TokensOfStoredProbabilities) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> corner = {0.0f, 0.99999994f, 1.0f, 2.0f, -1.0f, nan, 1e-12f, 0.5f};
-  for (std::int32_t vocab : {1, 2, 4096, 4097, 20011}) {
-    for (std::int32_t batch : {1, 3, 64}) {
+  for (std::int32_t vocab : cases({1, 2, 4096, 4097, 20011}, {4097})) {
+    for (std::int32_t batch : cases({1, 3, 64}, {9})) {
       Numbers numbers(static_cast<std::uint64_t>(vocab + batch));
       std::vector<float> rows(static_cast<std::size_t>(batch) * static_cast<std::size_t>(vocab));
       for (std::int32_t b = 0; b < batch; ++b) {
