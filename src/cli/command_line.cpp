@@ -69,6 +69,7 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   Commands commands;
   commands.emplace_back("run", make_run_command(app));
   commands.emplace_back("inspect", make_inspect_command(app));
+  commands.emplace_back("synth", make_synth_command(app));
   for (const auto& [name, command] : commands) {
     CLI::App* const parser = app.get_subcommand(name);
     parser->set_help_flag("-h,--help", "Print this help and exit");
