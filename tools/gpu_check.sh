@@ -12,7 +12,7 @@
 #   --no-sanitize      leave out compute-sanitizer
 #   --no-bench         leave out the benchmark
 #   --traces DIR       replay every trace (*.h5 but heads.h5) of DIR on both backends and compare
-#   --golden DIR       set DSPARK_GOLDEN=DIR for the tests
+#   --golden DIR       right values of the whole recordings in DIR (DSPARK_GOLDEN_TRACES)
 #   --random123 DIR    folder that holds Random123/philox.h, where it is not installed
 #   --build DIR        build folder (default: build/gpu)
 #   --architecture A   CUDA architecture (default: 90)
@@ -57,8 +57,8 @@ done
 for folder in $traces $golden $random123; do
   [[ -d $folder ]] || fail "$folder is not a folder"
 done
-[[ -z $golden ]] || export DSPARK_GOLDEN
-[[ -z $golden ]] || DSPARK_GOLDEN=$(cd "$golden" && pwd)
+[[ -z $golden ]] || export DSPARK_GOLDEN_TRACES
+[[ -z $golden ]] || DSPARK_GOLDEN_TRACES=$(cd "$golden" && pwd)
 
 out=${OUT:-build/gpu_check}
 mkdir -p "$out" || fail "cannot make $out"
