@@ -83,7 +83,7 @@ part() {
 leave_out() { table+=("$(printf '%-44s %-7s' "$1" "left out: $2")"); }
 
 configure() {
-  local options=(-G Ninja -DDSPARK_ENABLE_CUDA=ON
+  local options=(-G Ninja -DDSPARK_ENABLE_CUDA=ON -DDSPARK_WERROR=OFF
     -DCMAKE_CUDA_ARCHITECTURES="$architecture")
   [[ -z $random123 ]] || options+=(-DDSPARK_RANDOM123_INCLUDE_DIR="$(cd "$random123" && pwd)")
   cmake -S . -B "$build" "${options[@]}"

@@ -524,7 +524,7 @@ void TraceWriter::create(RowData data, StoredType type) {
       break;
   }
   const bool target = data == RowData::target_hidden || data == RowData::target_logits;
-  if (target && anchors) shape.erase(shape.begin() + 1);
+  if (target && anchors) shape = {shape.front(), shape.back()};
   growing = impl_->create(impl_->group.get(), path, dataset_name(data), type, std::move(shape));
 }
 
