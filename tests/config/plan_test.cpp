@@ -62,7 +62,8 @@ TEST(Plan, EscapesHostileNames) {
     (void)parse_plan("version: 2\n", "a\n\x1b[2Jb.yaml");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("a\\n\\x1b[2Jb.yaml:1:10: policy file")) << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with("a\\n\\x1b[2Jb.yaml:1:10: policy file"))
+        << error.what();
   }
 }
 
