@@ -7,11 +7,12 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <istream>
+#include <cstddef>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "support/error.h"
 #include "support/text.h"
