@@ -74,7 +74,7 @@ std::string folder_of(const std::string& path) {
 // Creates a new file in the folder of `target`, registered for removal by a signal. Returns its
 // descriptor, or -1 with errno.
 int create_temporary(const std::string& target) {
-  TemporaryFile& temporary = temporary_file();
+  TemporaryFiles& temporary = temporary_files();
   const std::lock_guard lock(temporary.mutex);
   constexpr int kAttempts = 100;  // names left behind by killed processes of the same id
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -92,7 +92,7 @@ int create_temporary(const std::string& target) {
 }
 
 void remove_temporary() {
-  TemporaryFile& temporary = temporary_file();
+  TemporaryFiles& temporary = temporary_files();
   const std::lock_guard lock(temporary.mutex);
   if (!temporary.path.empty()) unlink(temporary.path.c_str());
   temporary.path.clear();
@@ -100,7 +100,7 @@ void remove_temporary() {
 
 // Moves the temporary file to `target`. Returns 0 or the error number.
 int rename_temporary(const std::string& target) {
-  TemporaryFile& temporary = temporary_file();
+  TemporaryFiles& temporary = temporary_files();
   const std::lock_guard lock(temporary.mutex);
   if (rename(temporary.path.c_str(), target.c_str()) != 0) return errno;
   temporary.path.clear();

@@ -29,8 +29,9 @@ bool is_ignored(int signal) {
 }
 
 [[noreturn]] void end_by_signal(int signal) {
-  const std::lock_guard lock(temporary_file().mutex);
-  if (!temporary_file().path.empty()) unlink(temporary_file().path.c_str());
+  const std::lock_guard lock(temporary_files().mutex);
+  if (!temporary_files().path.empty()) unlink(temporary_files().path.c_str());
+  for (const std::string& path : temporary_files().others) unlink(path.c_str());
   _exit(128 + signal);
 }
 
@@ -53,9 +54,9 @@ void watch_signals() {
 
 }  // namespace
 
-TemporaryFile& temporary_file() {
+TemporaryFiles& temporary_files() {
   static auto* const file =
-      new TemporaryFile;  // never destroyed: the signal thread may outlive main
+      new TemporaryFiles;  // never destroyed: the signal thread may outlive main
   return *file;
 }
 

@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace dspark {
 
@@ -13,17 +14,18 @@ namespace dspark {
 /// later cannot get their
 ///   number and be written to by mistake.
 /// - SIGPIPE is ignored: writing to a closed pipe is an error of write().
-/// - SIGINT, SIGTERM and SIGHUP remove the temporary file, if there is one, and end the process
+/// - SIGINT, SIGTERM and SIGHUP remove the temporary files and end the process
 /// with 128 + signal. A signal
 ///   that is ignored when the process starts stays ignored.
 void prepare_process();
 
-/// The one temporary file that a signal has to remove. Holding `mutex` keeps a signal out, so that
+/// The temporary files that a signal has to remove. Holding `mutex` keeps a signal out, so that
 /// creating a file and registering it, or renaming it and forgetting it, is one step.
-struct TemporaryFile {
+struct TemporaryFiles {
   std::mutex mutex;
-  std::string path;  ///< empty: none
+  std::string path;                 ///< of Output; empty: none
+  std::vector<std::string> others;  ///< of commands that write files of their own (synth)
 };
-[[nodiscard]] TemporaryFile& temporary_file();
+[[nodiscard]] TemporaryFiles& temporary_files();
 
 }  // namespace dspark

@@ -79,8 +79,8 @@ void set_word(const ValueFlag& flag, const std::array<std::pair<std::string_view
 
 /// Has the temporary files removed where a signal ends the process.
 void watch_temporaries(const std::vector<std::string>& paths) {
-  const std::lock_guard lock(temporary_file().mutex);
-  temporary_file().others = paths;
+  const std::lock_guard lock(temporary_files().mutex);
+  temporary_files().others = paths;
 }
 
 class SynthCommand : public Command {
