@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -224,6 +225,10 @@ File File::open(const std::string& path) {
   if (!S_ISREG(status.st_mode)) {
     fail(path, "", "is not a regular file", "copy the trace to a file");
   }
+  if (::access(path.c_str(), R_OK) != 0) {
+    fail(path, "", fmt::format("cannot be read: {}", std::strerror(errno)),
+         "check its permissions");
+  }
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // Nothing here writes, and locks fail on some network file systems. The environment variable
   // HDF5_USE_FILE_LOCKING still has the last word. The driver is set so that the environment cannot
@@ -236,19 +241,13 @@ File File::open(const std::string& path) {
   File file;
   file.name_ = path;
   file.bytes_ = static_cast<std::uint64_t>(status.st_size);
-  errno = 0;
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 == 0) fail(path, "", "is not an HDF5 file", "give a trace recorded as HDF5");
   file.id_ = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!file.id_) {
-    const int error = errno;
-    const std::string message = last_message();
-    if (error == EACCES || error == EPERM) {
-      fail(path, "", fmt::format("cannot be opened: {}", std::strerror(error)),
-           "check its permissions");
-    }
     fail(path, "",
-         "cannot be opened as HDF5; it is truncated, damaged or still being written" + message,
+         "cannot be opened as HDF5; it is truncated, damaged or still being written" +
+             last_message(),
          "copy or record it again");
   }
   return file;

@@ -81,23 +81,43 @@ RowFacts look_at_hidden(const float* values, std::int64_t count) {
 
 RowFacts look_at_logits(const float* values, std::int64_t count) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  RowFacts facts;
-  float largest = -kInfinity, second = -kInfinity, smallest = kInfinity;
-  bool bad = false;
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float value = values[i];
-    bad |= !(value < kInfinity);  // NaN or +inf
-    second = std::max(second, std::min(largest, value));
-    largest = std::max(largest, value);
-    smallest = std::min(smallest, value);
-    sum += value;
+  constexpr int kLanes = 16;  // independent of each other, so that the loop vectorises
+  std::array<float, kLanes> largest, second, smallest, sum;
+  std::array<std::uint32_t, kLanes> bad{};
+  largest.fill(-kInfinity);
+  second.fill(-kInfinity);
+  smallest.fill(kInfinity);
+  sum.fill(0);
+  const auto take = [&](int lane, float value) {
+    const auto l = static_cast<std::size_t>(lane);
+    bad[l] |= value < kInfinity ? 0u : 1u;  // NaN or +inf
+    second[l] = std::max(second[l], std::min(largest[l], value));
+    largest[l] = std::max(largest[l], value);
+    smallest[l] = std::min(smallest[l], value);
+    sum[l] += value;
+  };
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) take(lane, values[i + lane]);
   }
-  facts.invalid = bad || largest == -kInfinity;
+  for (; i < count; ++i) take(0, values[i]);
+
+  float first = -kInfinity, next = -kInfinity, least = kInfinity;
+  double total = 0;
+  bool any_bad = false;
+  for (std::size_t l = 0; l < kLanes; ++l) {
+    next = std::max({next, second[l], std::min(first, largest[l])});
+    first = std::max(first, largest[l]);
+    least = std::min(least, smallest[l]);
+    total += sum[l];
+    any_bad |= bad[l] != 0;
+  }
+  RowFacts facts;
+  facts.invalid = any_bad || first == -kInfinity;
   if (facts.invalid) return facts;
-  facts.flat = count > 1 && smallest == largest;
-  facts.near_tie = count > 1 && static_cast<double>(largest) - second < kNearTie;
-  facts.softmax = smallest >= 0 && largest <= 1 && std::abs(sum - 1) <= kSoftmaxSlack;
+  facts.flat = count > 1 && least == first;
+  facts.near_tie = count > 1 && static_cast<double>(first) - next < kNearTie;
+  facts.softmax = least >= 0 && first <= 1 && std::abs(total - 1) <= kSoftmaxSlack;
   return facts;
 }
 

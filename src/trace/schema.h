@@ -81,7 +81,7 @@ struct Heads {
 struct AnchorTokens {
   std::vector<std::int64_t> sequence_offsets;  ///< [S+1]
   std::vector<std::int32_t> tokens;            ///< [N]
-  std::vector<std::int32_t> last_tokens;       ///< [S]
+  std::vector<std::int32_t> last_tokens;       ///< [S]; -1 may stand for an empty sequence
 };
 
 /// What is recorded per round of a rounds trace, besides the streamed rows. P = block size.

@@ -201,6 +201,25 @@ TEST_F(Lint, NearTiesAreAWarningWithTheirCount) {
   EXPECT_EQ(dataset(report, data).near_ties, 2);
 }
 
+TEST_F(Lint, TheTwoLargestLogitsAreFoundWhereverTheyStand) {
+  constexpr std::int64_t kWide = 37;
+  const std::vector<std::pair<std::size_t, std::size_t>> places = {
+      {0, 36}, {0, 16}, {3, 4}, {35, 36}, {20, 1}};  // as many rows as the trace has
+  for (const float margin : {0.0005f, 0.0015f}) {
+    change([&](RawFile& f) {
+      f.integer("vocab_size", kWide);
+      f.floats("/anchors/draft_logits", {5, kP, kWide}, ramp(5 * kP * kWide));
+      std::vector<float> values(5 * kWide, -1.0f);
+      for (std::size_t row = 0; row < places.size(); ++row) {
+        values[row * kWide + places[row].first] = 0.0f;
+        values[row * kWide + places[row].second] = -margin;
+      }
+      f.floats(data, {5, kWide}, values);
+    });
+    EXPECT_EQ(dataset(inspect(), data).near_ties, margin < 0.001f ? 5 : 0);
+  }
+}
+
 TEST_F(Lint, ProbabilitiesInThePlaceOfLogitsAreAWarning) {
   change([&](RawFile& f) {
     std::vector<float> values;
