@@ -1,6 +1,6 @@
 // compare_pairs, sample_rows, sample_excess.
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tests/kernels/kernel_test.h"
 #include "tests/kernels/oracle.h"

@@ -1,6 +1,7 @@
 // build_markov_logits, sample_probability_rows, store_draft_step_probabilities,
 // vanilla_markov_sample, fill_uniforms.
 #include <cmath>
+#include <limits>
 
 #include "core/random.h"
 #include "tests/kernels/kernel_test.h"
