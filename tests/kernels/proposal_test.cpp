@@ -209,6 +209,11 @@ TEST_F(Proposal, BeyondARowsSumTheLastPositiveIdIsTaken) {
   EXPECT_EQ(got.status, kOpOk);
 }
 
+TEST_F(Proposal, TheSmallestWeightCountsAsPositive) {
+  EXPECT_EQ(sample({0.25f, 0x1p-40f, 0}, 3, {0.5f}).tokens, std::vector<std::int32_t>{1});
+  EXPECT_EQ(sample({0.25f, 0x1p-41f, 0}, 3, {0.5f}).tokens, std::vector<std::int32_t>{0});
+}
+
 TEST_F(Proposal, WeightsAreClampedAndNaNIsReported) {
   const float infinity = std::numeric_limits<float>::infinity();
   Sampled got = sample({-1, 7, 0, -infinity, infinity, 0}, 3, {0.999f, 0});
