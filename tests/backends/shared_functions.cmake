@@ -1,4 +1,5 @@
-# Fails if a vector_ops object of the library defines a symbol that other objects may define too (weak or unique).
+# Fails if a vector_ops object of the library defines a function that other objects may define too (a weak
+# one).
 execute_process(COMMAND ${NM} --defined-only ${LIBRARY}
   OUTPUT_VARIABLE listing RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
@@ -15,8 +16,8 @@ foreach(line IN LISTS lines)
     if(inside)
       math(EXPR objects "${objects} + 1")
     endif()
-  elseif(inside AND line MATCHES " [WwVvu] ")
-    message(SEND_ERROR "shared symbol in a vector_ops object:${line}")
+  elseif(inside AND line MATCHES " [Ww] ")
+    message(SEND_ERROR "shared function in a vector_ops object:${line}")
   endif()
 endforeach()
 cmake_host_system_information(RESULT platform QUERY OS_PLATFORM)

@@ -110,6 +110,30 @@ TEST_F(Laws, TiesGoToTheLowestIdAndZerosAreEqual) {
   EXPECT_EQ(law_of_row({3, 7, 7, 7}, plain()).second_logit, 7);
 }
 
+TEST_F(Laws, TheTwoLargestAreFoundWhereverTheyStand) {
+  // Every distance between the two, in both orders, with a third that comes after or before them.
+  constexpr std::int32_t kVocab = 150;
+  std::vector<float> logits;
+  std::vector<std::int32_t> largest;
+  for (const std::int32_t first : {0, 21, 149}) {
+    for (std::int32_t second = 0; second < kVocab; ++second) {
+      if (second == first) continue;
+      std::vector<float> one(kVocab, 0.5f);
+      for (std::int32_t v = 0; v < kVocab; v += 3) one[static_cast<std::size_t>(v)] = -1;
+      one[static_cast<std::size_t>(first)] = 4;
+      one[static_cast<std::size_t>(second)] = 2;
+      logits.insert(logits.end(), one.begin(), one.end());
+      largest.push_back(first);
+    }
+  }
+  const std::vector<RowLaw> laws = laws_of(DeviceRows(logits, kVocab, 1), plain());
+  for (std::size_t i = 0; i < laws.size(); ++i) {
+    EXPECT_EQ(laws[i].argmax, largest[i]);
+    EXPECT_EQ(laws[i].max_logit, 4);
+    EXPECT_EQ(laws[i].second_logit, 2) << "row " << i;
+  }
+}
+
 TEST_F(Laws, ARowOfOneTokenHasNoSecond) {
   const RowLaw law = law_of_row({4}, plain());
   EXPECT_EQ(law.status, kRowValid);
@@ -268,7 +292,10 @@ TEST_F(Laws, ProbabilitiesAreTheSoftmaxOfFloat64) {
 TEST_F(Laws, ProbabilitiesAreMassOverTotal) {
   constexpr std::int32_t kVocab = 331;
   Random random(16);
-  const std::vector<float> logits = random.normals(2 * kVocab, 2);
+  std::vector<float> logits = random.normals(2 * kVocab, 2);
+  for (std::int32_t v = 0; v < kVocab; ++v) {  // the second row has few values: boundaries tie
+    logits[static_cast<std::size_t>(kVocab + v)] = static_cast<float>(v * v % 5) * 0.5f;
+  }
   for (const SamplingRule& rule : rules(kVocab)) {
     std::vector<float> expected;
     for (std::int64_t r = 0; r < 2; ++r) {

@@ -1,4 +1,5 @@
 // compare_pairs, sample_rows, sample_excess.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -29,6 +30,13 @@ struct Case {
   std::vector<float> values(std::uint64_t seed) const {
     Random random(seed);
     std::vector<float> out = random.normals(static_cast<std::size_t>(kRows * vocab), 2);
+    // Few values in the second row, so that boundaries fall among ties; masked tokens in the third.
+    for (std::int32_t v = 0; v < vocab; ++v) {
+      out[static_cast<std::size_t>(vocab + v)] = static_cast<float>(random.integer(0, 4)) * 0.5f;
+      if (v % 3 == 1) {
+        out[static_cast<std::size_t>(2 * vocab + v)] = -std::numeric_limits<float>::infinity();
+      }
+    }
     out[static_cast<std::size_t>((kRows - 1) * vocab)] = std::nanf("");  // the last row is invalid
     return out;
   }

@@ -1,6 +1,7 @@
 // build_markov_logits, sample_probability_rows, store_draft_step_probabilities,
 // vanilla_markov_sample, fill_uniforms.
 #include <cmath>
+#include <limits>
 
 #include "core/random.h"
 #include "tests/kernels/kernel_test.h"
@@ -206,6 +207,11 @@ TEST_F(Proposal, BeyondARowsSumTheLastPositiveIdIsTaken) {
   const Sampled got = sample({0.25f, 0.25f, 0, 0.25f, 0.25f, 0, 0, 0, 0}, 3, {0.5f, 0.9f, 0.5f});
   EXPECT_EQ(got.tokens, (std::vector<std::int32_t>{1, 1, 0}));
   EXPECT_EQ(got.status, kOpOk);
+}
+
+TEST_F(Proposal, TheSmallestWeightCountsAsPositive) {
+  EXPECT_EQ(sample({0.25f, 0x1p-40f, 0}, 3, {0.5f}).tokens, std::vector<std::int32_t>{1});
+  EXPECT_EQ(sample({0.25f, 0x1p-41f, 0}, 3, {0.5f}).tokens, std::vector<std::int32_t>{0});
 }
 
 TEST_F(Proposal, WeightsAreClampedAndNaNIsReported) {
