@@ -70,20 +70,20 @@ using SynthCreated = std::function<void(const std::vector<std::string>&)>;
 /// within the rounding of the gap: below 1e-5 at T = 1 for f16 and wider, 1e-4 for bf16, growing as
 /// 1/T. Under top-k or top-p not every value can be had (whole tokens enter and leave the kept
 /// set); such a row takes one of the two nearest that can, with the probabilities that keep the
-/// mean. Stored logits are rounded to `type`: an acceptance of 1 becomes about 0.999 in f16 and
-/// 0.995 in bf16; lower ones move by noise without bias (with top-k or top-p and bf16 by up to
-/// about 0.01). At T = 0 slot k is accepted or not with probability a_k, and every argmax has a
-/// margin that the rounding of `type` cannot turn.
+/// mean. Stored logits are rounded to `type`, which takes a little of an acceptance near 1 (1
+/// becomes about 0.999 in f16 and 0.994 in bf16) and moves lower ones without bias (with top-k or
+/// top-p and bf16 by up to about 0.01). At T = 0 slot k is accepted or not with probability a_k,
+/// and every argmax has a margin that the rounding of `type` cannot turn.
 ///
 /// The recorded tokens are drawn from the target rows as stored, with the recorded temperature,
 /// top_k and top_p. A round of a rounds trace is drawn by the backend's runtime functions from
 /// recorded uniforms on a 2^-24 grid (none at T = 0); rounds are stored with the requests of a
 /// batch side by side, each request's rounds in ascending order.
 ///
-/// Deterministic: a function of the options alone, not of threads or of the backend. Memory:
-/// `lm_head` once as f16 in backend memory (V · H · 2 bytes), 256 MiB of vocabulary-wide rows
-/// (never less than one row, or one round), as much again on the host, and the tokens. Waits for
-/// the backend.
+/// Deterministic: a function of the options alone, not of threads or of the backend. Memory: in the
+/// backend `lm_head` once as f16 (V · H · 2 bytes), for rounds `markov_w1` as f32, and 256 MiB of
+/// vocabulary-wide rows (never less than one row, or one round); on the host up to twice as many
+/// rows, and the recorded tokens. Waits for the backend.
 ///
 /// Throws Error(usage) for options and for a path that cannot be created, Error(device) where the
 /// backend's memory does not suffice, Error(internal) where writing fails.
