@@ -129,7 +129,7 @@ TEST(TemporaryFile, IsRemovedByASignal) {
   write_file(path, "half");
   const auto interrupted = [&] {
     prepare_process();
-    temporary_file().path = path;
+    temporary_files().path = path;
     kill(getpid(), SIGTERM);
     for (;;) pause();
   };
