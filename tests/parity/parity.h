@@ -36,7 +36,7 @@ using Outputs = std::map<std::string, Output>;
 /// A backend and the buffers of one case.
 class Side {
  public:
-  explicit Side(Backend& backend) : backend(backend) {}
+  explicit Side(Backend& where) : backend(where) {}
 
   /// A copy of `values` in the backend's memory, `skew` elements behind a 256-byte boundary.
   template <class T>
