@@ -175,7 +175,7 @@ __device__ void read_fragment(const float* tile_row, int thread, float (&out)[kC
 }
 
 template <int kTileM, int kTileN, int kThreadM, int kThreadN, class Epilogue>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     gemm_tile_kernel(GemmOperand a, bool a_aligned, GemmOperand b, bool b_aligned, std::int64_t m,
                      std::int64_t n, std::int64_t k, std::int64_t tiles_m, Epilogue epilogue) {
   constexpr int kColumns = kTileN / kThreadN;
@@ -280,7 +280,9 @@ inline constexpr int kThinStages = 3;
 inline constexpr int kThinChunkBytes = 128;  // of each row of b per stage
 inline constexpr int kThinPitch =
     kThinChunkBytes + 16;  // 16-byte reads down a column do not collide
-inline constexpr std::size_t kThinOperandBytes = 64 * 1024;  // what the rows of a may take
+// What the rows of a may take: with the stages less than the 99 KiB that every supported device
+// has.
+inline constexpr std::size_t kThinOperandBytes = 40 * 1024;
 
 /// Shared memory of the thin kernel; `rows` is the template's kRows.
 inline std::size_t thin_shared_bytes(int rows, int per_thread, std::int64_t k) {

@@ -25,7 +25,9 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(ConfidenceRowsArgs args)
   if (lane == 0) args.out.data[i] = score;
 }
 
-__global__ void scores_kernel(ConfidenceScoresArgs args) { block_scores(args, blockIdx.x); }
+__global__ void __launch_bounds__(kScoreThreads) scores_kernel(ConfidenceScoresArgs args) {
+  block_scores(args, blockIdx.x);
+}
 
 }  // namespace
 

@@ -88,9 +88,13 @@ __device__ inline void block_scores(const ConfidenceScoresArgs& args, std::int64
   }
 }
 
+/// Most threads of a block that scores slots; more slots take several turns.
+inline constexpr int kScoreThreads = 512;
+
 /// Threads of a block that scores `block_size` slots.
 inline int score_threads(std::int32_t block_size) {
-  return kWarp * (block_size < 1 ? 1 : block_size > 32 ? 32 : block_size);
+  constexpr std::int32_t most = kScoreThreads / kWarp;
+  return kWarp * (block_size < 1 ? 1 : block_size > most ? most : block_size);
 }
 
 }  // namespace dspark::kernels

@@ -24,7 +24,7 @@ __device__ std::int32_t length_of(const SpsLengthsArgs& args, const float* score
 /// A block per batch entry: its warps score the slots, one thread then applies the rule to the few
 /// scores.
 template <class Args>
-__global__ void lengths_kernel(Args args) {
+__global__ void __launch_bounds__(kScoreThreads) lengths_kernel(Args args) {
   const std::int64_t b = blockIdx.x;
   block_scores(args.scores, b);
   __syncthreads();
