@@ -119,7 +119,7 @@ compare_backends() {
     [[ $(basename "$trace") != heads.h5 ]] || continue
     for backend in cpu cuda; do
       "$build/bin/dspark-replay" run "$trace" --backend "$backend" --format jsonl --quiet \
-        -o "$work/$backend.json" || status=1
+        -o "$work/$backend.json" || return 1
       sed -E 's/"(backend|device)": *"[^"]*"//g; s/"seconds": *[0-9.e+-]+//g' \
         "$work/$backend.json" >"$work/$backend.txt"
     done
