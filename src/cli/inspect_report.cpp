@@ -209,7 +209,7 @@ std::string recorded_text(const TraceReport& report) {
   Cells parts;
   if (report.temperature) {
     // Recorded as f32 more often than not: shown as it was meant.
-    parts.push_back(fmt::format("temperature {}", static_cast<float>(*report.temperature)));
+    parts.push_back(fmt::format("temperature {}", *report.temperature));
   }
   if (report.top_k && *report.top_k > 0) parts.push_back(fmt::format("top_k {}", *report.top_k));
   if (report.top_p && *report.top_p < 1) {

@@ -38,12 +38,6 @@ bool same_top_p(double a, double b) {
   return both_off || same_number(a, b);
 }
 
-// A recorded f32 such as 0.699999988079071 as people write it.
-std::string as_written(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? fmt::format("{}", narrow) : shortest(value);
-}
-
 [[noreturn]] void refuse_setting(const Plan& plan, const SamplingChoice& choice,
                                  const TraceHeader& trace, const char* name,
                                  const std::string& asked, const std::string& recorded) {
@@ -58,14 +52,14 @@ std::string as_written(double value) {
 SamplingLabel label_for(const Plan& plan, const SamplingChoice& choice, const TraceHeader& trace) {
   if (choice.temperature && !same_temperature(*choice.temperature, trace.temperature)) {
     refuse_setting(plan, choice, trace, "temperature", shortest(*choice.temperature),
-                   as_written(trace.temperature));
+                   shortest(trace.temperature));
   }
   if (choice.top_k && !same_top_k(*choice.top_k, trace.top_k, trace.vocab_size)) {
     refuse_setting(plan, choice, trace, "top_k", std::to_string(*choice.top_k),
                    std::to_string(trace.top_k));
   }
   if (choice.top_p && !same_top_p(*choice.top_p, trace.top_p)) {
-    refuse_setting(plan, choice, trace, "top_p", shortest(*choice.top_p), as_written(trace.top_p));
+    refuse_setting(plan, choice, trace, "top_p", shortest(*choice.top_p), shortest(trace.top_p));
   }
   return {trace.temperature, trace.top_k, trace.top_p, rule_name(choice.top_p_rule)};
 }
@@ -116,7 +110,7 @@ SettingChoice choose_settings(const Plan& plan, const std::vector<TraceHeader>& 
       if (asked == recorded) continue;
       out.notes.push_back(
           fmt::format("{}: recorded at temperature {}, so {} verification is left out for it",
-                      trace.file, as_written(trace.temperature), verification_name(asked)));
+                      trace.file, shortest(trace.temperature), verification_name(asked)));
     }
   }
   return out;

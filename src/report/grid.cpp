@@ -124,7 +124,7 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows) {
            true);
   add_fixed(grid, "survival", numbers(&PositionResult::survival), 3);
   add_fixed(grid, "predicted", numbers(&PositionResult::predicted), 3);
-  add_fixed(grid, "predicted se", numbers(&PositionResult::predicted_se), 3);
+  add_fixed(grid, "predicted se", numbers(&PositionResult::predicted_se), 4);
   add_fixed(grid, "conditional", numbers(&PositionResult::conditional), 3);
   add_fixed(grid, "predicted conditional", numbers(&PositionResult::predicted_conditional), 3);
   add_fixed(grid, "ece", numbers(&PositionResult::conditional_ece), 3);
@@ -165,7 +165,7 @@ Grid policies_grid(const std::vector<const PolicyResult*>& rows) {
                    }),
            true);
   add_fixed(grid, "verified", numbers(&PolicyResult::verified_per_round), 3);
-  add_fixed(grid, "verified se", numbers(&PolicyResult::verified_per_round_se), 3);
+  add_fixed(grid, "verified se", numbers(&PolicyResult::verified_per_round_se), 4);
   add_fixed(grid, "acceptance %",
             collect(rows,
                     [](const PolicyResult& row) -> std::optional<double> {

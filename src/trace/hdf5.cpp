@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <string_view>
@@ -150,6 +152,13 @@ std::optional<double> Attributes::real(const std::string& name) const {
   double value = 0;
   if (H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) {
     fail(name, "cannot be read" + last_message());
+  }
+  // A 32-bit 0.7 is taken as the 0.7 its writer had, not as 0.699999988: texts and comparisons with
+  // what people write in policies are in decimal.
+  const auto narrow = static_cast<float>(value);
+  if (kind == H5T_FLOAT && H5Tget_size(type.get()) <= sizeof narrow && std::isfinite(narrow)) {
+    const std::string decimal = fmt::format("{}", narrow);
+    std::from_chars(decimal.data(), decimal.data() + decimal.size(), value);
   }
   return value;
 }

@@ -217,6 +217,10 @@ TEST_F(Attributes, FloatsMayHaveAnyFloatOrIntegerType) {
     RawFile::edit(path).attribute("/", "temperature", type, H5T_NATIVE_DOUBLE, &half);
     EXPECT_EQ(header().temperature, 0.5);
   }
+  const float seven_tenths = 0.7f;
+  RawFile::edit(path).attribute("/", "temperature", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+                                &seven_tenths);
+  EXPECT_EQ(header().temperature, 0.7) << "a 32-bit number is the decimal its writer had";
   RawFile::edit(path).integer("temperature", 2);
   EXPECT_EQ(header().temperature, 2.0);
   RawFile::edit(path).text("temperature", "1.0");
