@@ -19,7 +19,7 @@ TraceReport sample_report() {
   report.hidden_size = 512;
   report.anchors = 768;
   report.sequences = 1;
-  report.temperature = 0.7F;
+  report.temperature = 0.7;
   report.top_k = 0;
   report.top_p = 1.0;
   report.seed = 12;
@@ -88,7 +88,7 @@ TEST(InspectReport, Csv) {
             "file,kind,vocab_size,block_size,hidden_size,target_hidden_size,anchors,sequences,"
             "rounds,requests,temperature,top_k,top_p,valid,errors,warnings,invalid_rows,"
             "first_problem\n"
-            "\"a|b,\\n.h5\",anchors,8192,7,512,,768,1,,,0.699999988079071,0,1,true,0,2,2,"
+            "\"a|b,\\n.h5\",anchors,8192,7,512,,768,1,,,0.7,0,1,true,0,2,2,"
             "/anchors/draft_logits: 31 near ties\n"
             "broken.h5,,,,,,,,,,,,,false,1,0,0,not an HDF5 file\n");
 }

@@ -127,12 +127,12 @@ TEST(Settings, AVerificationThatNoTraceAnswersIsRefusedWithItsPlace) {
 
 TEST(Settings, ARecordedF32TemperatureEqualsTheDecimalInTheFile) {
   const SettingChoice choice =
-      choose_settings(plan_with(temperature_choice(0.7)), {recorded_at(0.7F)});
-  EXPECT_EQ(choice.by_trace[0][0].sampling.temperature, static_cast<double>(0.7F));
+      choose_settings(plan_with(temperature_choice(0.7)), {recorded_at(0.7)});
+  EXPECT_EQ(choice.by_trace[0][0].sampling.temperature, 0.7);
 }
 
 TEST(Settings, AnotherTemperatureIsRefusedInTheWordsOfTheFile) {
-  EXPECT_EQ(refusal(plan_with(temperature_choice(0.8)), {recorded_at(0.7F)}),
+  EXPECT_EQ(refusal(plan_with(temperature_choice(0.8)), {recorded_at(0.7)}),
             "p.yaml:3:11: temperature 0.8 is not what a.h5 was recorded with (0.7); leave "
             "temperature out or give 0.7; estimates for other settings are not supported in this "
             "version");
@@ -155,7 +155,7 @@ TEST(Settings, ATopKOfTheWholeVocabularyIsOff) {
 
 TEST(Settings, ATopPThatDiffersIsRefused) {
   TraceHeader trace = recorded_at(1);
-  trace.top_p = 0.95F;
+  trace.top_p = 0.95;
   EXPECT_THAT(choose_settings(plan_with(top_p_choice(0.95)), {trace}).by_trace,
               ElementsAre(SizeIs(1)));
   EXPECT_THAT(refusal(plan_with(top_p_choice(1.0)), {trace}), HasSubstr("(0.95)"));

@@ -10,6 +10,8 @@ struct BadUsage {
   std::vector<std::string> message_parts;
 };
 
+void PrintTo(const BadUsage& usage, std::ostream* out) { *out << usage.name; }
+
 class BadUsageTest : public testing::TestWithParam<BadUsage> {};
 
 TEST_P(BadUsageTest, ExitsWith2AndSaysWhatToDo) {

@@ -215,6 +215,12 @@ OutcomeTable reduce(const TinyTrace& tiny, TopPRule rule, ReplayOptions options,
       options);
 }
 
+void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << "temperature " << setting.temperature << ", top-k " << setting.top_k << ", top-p "
+       << setting.top_p
+       << (setting.rule == TopPRule::water_filling ? ", water filling" : ", include crossing");
+}
+
 class EverySetting : public testing::TestWithParam<Setting> {};
 
 TEST_P(EverySetting, OutcomesAndVerifiedLengthsAreThoseOfExactEnumeration) {

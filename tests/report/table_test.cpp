@@ -23,7 +23,7 @@ k  survival  predicted  conditional  predicted conditional    ece
 
 rank  policy                                                  tau  verified  verified se  acceptance %  cost/round  tokens/cost  speedup  notes
    1  none                                                  1.000     0.000            -             -       1.450       0.6897    1.000
-   2  threshold rule=cumulative threshold=0.3 min_length=1  1.483     1.204        0.002          40.1       2.516       0.5890    0.855
+   2  threshold rule=cumulative threshold=0.3 min_length=1  1.483     1.204       0.0020          40.1       2.516       0.5890    0.855
    -  fixed length=2                                            -         -            -             -           -            -        -  not lossless
 )out");
 }
@@ -151,7 +151,7 @@ anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperatur
 | rank | policy | tau | verified | verified se | acceptance % | cost/round | tokens/cost | speedup | notes |
 | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
 | 1 | none | 1.000 | 0.000 | - | - | 1.450 | 0.6897 | 1.000 | |
-| 2 | threshold rule=cumulative threshold=0.3 min_length=1 | 1.483 | 1.204 | 0.002 | 40.1 | 2.516 | 0.5890 | 0.855 | |
+| 2 | threshold rule=cumulative threshold=0.3 min_length=1 | 1.483 | 1.204 | 0.0020 | 40.1 | 2.516 | 0.5890 | 0.855 | |
 | - | fixed length=2 | - | - | - | - | - | - | - | not lossless |
 )out");
 }

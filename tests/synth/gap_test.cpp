@@ -87,6 +87,9 @@ struct Case {
   std::int64_t top_k;
   double top_p;
 };
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << "temperature " << c.temperature << ", top-k " << c.top_k << ", top-p " << c.top_p;
+}
 class GapOfRow : public testing::TestWithParam<Case> {};
 
 TEST_P(GapOfRow, OverlapIsThatOfTheTwoLaws) {
