@@ -142,6 +142,7 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return "cpu"; }
   std::string device() const override { return processor_name(); }
+  bool shares_host_memory() const override { return true; }
   std::size_t free_memory() const override { return available_memory(); }
 
   void upload(void* target, const void* source, std::size_t bytes) override {
