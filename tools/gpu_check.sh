@@ -148,15 +148,11 @@ fi
 if ((do_sanitize)); then
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
+      part "$tool, kernel tests" sanitize.log sanitize $tool "$build/tests/kernels_cuda" '*'
       # The large vocabularies add launches of the same kernels, not new paths.
       part "$tool, both backends" sanitize.log \
         sanitize $tool "$build/tests/parity_tests" '*-*LargeVocabulary*:*SaysWhatItCouldNot*'
     done
-    if [[ -x $build/tests/kernels_cuda ]]; then
-      part 'memcheck, kernel tests' sanitize.log sanitize memcheck "$build/tests/kernels_cuda" '*'
-    else
-      leave_out 'memcheck, kernel tests' 'kernels_cuda is not built'
-    fi
   else
     leave_out 'compute-sanitizer' 'not installed'
   fi
