@@ -19,6 +19,8 @@
 #   --sanitize-limit S seconds each sanitizer run may take (default: 90)
 #
 # Logs, one a part, go to $OUT (default: build/gpu_check).
+
+# shellcheck disable=SC2317,SC2329  # the parts are called through part(), which shellcheck cannot see
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
@@ -49,13 +51,13 @@ while (($#)); do
     --build) need "$@"; build=$2; shift ;;
     --architecture) need "$@"; architecture=$2; shift ;;
     --sanitize-limit) need "$@"; sanitize_limit=$2; shift ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tools/gpu_check.sh; exit 0 ;;
+    -h | --help) sed -n '2,/^$/{/^#/!q;s/^# \{0,1\}//;p}' tools/gpu_check.sh; exit 0 ;;
     *) fail "unknown option $1; --help lists them" ;;
   esac
   shift
 done
-for folder in $traces $golden $random123; do
-  [[ -d $folder ]] || fail "$folder is not a folder"
+for folder in "$traces" "$golden" "$random123"; do
+  [[ -z $folder || -d $folder ]] || fail "$folder is not a folder"
 done
 [[ -z $golden ]] || export DSPARK_GOLDEN_TRACES
 [[ -z $golden ]] || DSPARK_GOLDEN_TRACES=$(cd "$golden" && pwd)

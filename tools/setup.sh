@@ -10,7 +10,7 @@ if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then
 fi
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-BUILD_DIR="${BUILD_DIR:-$ROOT/build}"
+BUILD_DIR="$(realpath -m -- "${BUILD_DIR:-$ROOT/build}")"  # the scripts change folder
 
 PACKAGES=(build-essential cmake ninja-build libfmt-dev libcli11-dev libyaml-cpp-dev libhdf5-dev
   nlohmann-json3-dev librandom123-dev libgtest-dev libgmock-dev)
@@ -58,13 +58,16 @@ in_ci() { [[ -n "${CI:-}" && "${CI}" != false ]]; }
 configure() {
   local werror=OFF
   in_ci && werror=ON
-  if [[ -z "${CUDACXX:-}" && ! -x /usr/local/cuda/bin/nvcc ]] && ! command -v nvcc >/dev/null; then
-    say "no CUDA Toolkit found: building the CPU backend alone"
-  fi
-  mkdir -p "$BUILD_DIR"
+  local program
+  for program in cmake ninja c++; do
+    command -v "$program" >/dev/null ||
+      fail "$program is not installed; leave out --no-install, or install these packages: ${PACKAGES[*]}"
+  done
+  mkdir -p "$BUILD_DIR" || fail "cannot make $BUILD_DIR; set BUILD_DIR to a folder that can be written to"
   cmake -S "$ROOT" -B "$BUILD_DIR" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDSPARK_WERROR=$werror \
     2>&1 | tee "$BUILD_DIR/configure.log" >&2 ||
     fail "configuring failed; see $BUILD_DIR/configure.log"
+  say "building the $(sed -n 's/^-- dspark-replay: //p' "$BUILD_DIR/configure.log")"
 }
 
 # build NAME CMAKE_BUILD_ARGUMENT...: with all cores. The log stays in $BUILD_DIR/NAME.log.
