@@ -108,7 +108,7 @@ struct LinearCost {
 };
 
 /// `…AndSPSProposalLengths`: scores, then per row the length with the most expected tokens per cost
-/// (policy/sps.h).
+/// (policy/lengths.h).
 struct SpsLengthsArgs {
   ConfidenceScoresArgs scores;
   double survival_floor = 0;
@@ -254,8 +254,8 @@ struct ProbabilisticAcceptArgs {
   const float* uniforms = nullptr;        ///< [B, 2·draft_stride+1]: accept, residual, bonus
   std::int32_t* accepted = nullptr;       ///< [B, L+1]
   std::int32_t* accept_length = nullptr;  ///< [B], tokens emitted
-  float* distance =
-      nullptr;  ///< optional [B]: smallest distance of any used uniform to its decision boundary
+  /// Optional [B]: smallest distance of any used uniform to its decision boundary.
+  float* distance = nullptr;
   Scratch scratch;                  ///< row_scan_scratch(B, V) bytes
   std::uint32_t* status = nullptr;  ///< optional
 };

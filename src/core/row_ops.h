@@ -79,25 +79,22 @@ struct ConfidenceRowsArgs {
 /// vocabulary: padding ids are simply not in the row. "Rank" is descending token_key; m(v) is
 /// unfiltered_mass. Contract (bits):
 ///  - max_logit, second_logit: the two largest logits, as float_from_order_code gives them (a zero
-///  is +0); second_logit
-///    equals max_logit where two tokens tie, and is -inf where there is no other token.
+///    is +0); second_logit equals max_logit where two tokens tie, and is -inf where there is no
+///    other token.
 ///  - No filter: boundary_key 0, boundary_mass 0, total = Σ m.
 ///  - Greedy: the boundary is the argmax, boundary_mass = total = 2^40; filters are not looked at.
 ///  - Top-k (0 < top_k < vocab; else off): the boundary is the token of rank top_k and keeps its
-///  own mass; total = Σ m of the
-///    tokens that are kept. A boundary of mass 0 occurs only where fewer than top_k tokens have
-///    mass.
+///    own mass; total = Σ m of the tokens that are kept. A boundary of mass 0 occurs only where
+///    fewer than top_k tokens have mass.
 ///  - Top-p: M = Σ m over the top-k set (all tokens without top-k); target = max(1, floor(M · top_p
-///  / 2^32)). The boundary
-///    is the first token, by rank, at which the running mass reaches target.
+///    / 2^32)). The boundary is the first token, by rank, at which the running mass reaches target.
 ///    water_filling: boundary_mass = target - the mass before it, total = target.
 ///    include_crossing: boundary_mass = its own mass, total = the sum through it.
 ///    Where the boundary is the argmax the law is one-hot and is given in greedy's form
 ///    (boundary_mass = total = 2^40): `target` itself may lie below the range of law_scale.
 ///  - scale = law_scale(total); inverse_temperature is the rule's.
 ///  - Invalid rows: the status bits (kRowNoFinite whenever no logit is finite, beside the others),
-///  argmax -1, the rule's
-///    inverse_temperature, all other fields 0.
+///    argmax -1, the rule's inverse_temperature, all other fields 0.
 struct RowLawsArgs {
   Rows logits;
   SamplingRule rule;

@@ -318,6 +318,9 @@ void check(const BuildMarkovLogitsArgs& args) {
   checks.rows(args.backbone, "backbone");
   checks.rows(args.corrected, "corrected");
   checks.equal(args.corrected.rows, args.batch, "corrected: rows");
+  // The scratch holds the row of each batch entry in 32 bits.
+  checks.in_range(args.backbone.rows, 0, std::numeric_limits<std::int32_t>::max(),
+                  "backbone: rows");
   if (args.batch == 0) return;
   checks.equal(args.corrected.vocab, args.backbone.vocab, "corrected: columns");
   checks.block_rows(args.batch, args.block_size, args.logits_stride, args.logits_offset, args.step,

@@ -59,10 +59,22 @@ Rows RowStream::load(std::int64_t first, std::int64_t count) {
   return out;
 }
 
-std::uint64_t RowStream::bytes_per_block(const RowDataInfo& info, std::int32_t vocab) {
-  return static_cast<std::uint64_t>(info.rows_per_block) *
-         (static_cast<std::uint64_t>(info.width) * size_of(info.type) +
-          static_cast<std::uint64_t>(vocab) * sizeof(float));
+LogitStream::LogitStream(Backend& backend, TraceFile& trace, RowData logits, RowData hidden,
+                         const Matrix& head, std::int64_t capacity, std::int32_t vocab,
+                         bool keep_hidden)
+    : backend_(&backend), head_(head) {
+  if (trace.row_data(logits)) stored_.emplace(backend, trace, logits, capacity, vocab);
+  if (stored_ && !keep_hidden) return;
+  hidden_.emplace(backend, trace, hidden, capacity, trace.row_data(hidden).value().width);
+  if (!stored_) projected_ = DeviceRows(backend, capacity * hidden_->rows_per_block(), vocab);
+}
+
+Rows LogitStream::load(std::int64_t first, std::int64_t count) {
+  if (hidden_) (void)hidden_->load(first, count);
+  if (stored_) return stored_->load(first, count);
+  const Rows logits = projected_.rows(count * hidden_->rows_per_block());
+  backend_->project({.a = hidden_->matrix(count), .b = head_, .out = logits});
+  return logits;
 }
 
 }  // namespace dspark

@@ -1,7 +1,9 @@
 // Small helpers that keep host data and its copy in a backend's memory together.
 #pragma once
 
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "replay/backend.h"
@@ -89,12 +91,11 @@ class RowStream {
 
   /// Reads blocks [first, first + count) and widens them; the view is valid until the next call.
   Rows load(std::int64_t first, std::int64_t count);
-  [[nodiscard]] const RowDataInfo& info() const { return info_; }
+  /// The first `blocks` blocks loaded last.
   [[nodiscard]] Matrix matrix(std::int64_t blocks) const {
     return rows_.matrix(blocks * info_.rows_per_block);
   }
-  /// Bytes of host and backend memory per block for a stream of `info` that keeps `vocab` columns.
-  [[nodiscard]] static std::uint64_t bytes_per_block(const RowDataInfo& info, std::int32_t vocab);
+  [[nodiscard]] std::int32_t rows_per_block() const { return info_.rows_per_block; }
 
  private:
   Backend* backend_ = nullptr;
@@ -105,6 +106,30 @@ class RowStream {
   Buffer stored_;
   DeviceRows rows_;
   std::int32_t keep_ = 0;
+};
+
+/// Streams blocks of logits: as they are stored, or stored hidden states times a vocabulary matrix.
+class LogitStream {
+ public:
+  /// Buffers for up to `capacity` blocks. The trace's `logits` win over its `hidden`, which are
+  /// then read only if `keep_hidden` (the confidence head needs them). `head` [vocab, H] may be
+  /// null where logits are stored.
+  LogitStream(Backend& backend, TraceFile& trace, RowData logits, RowData hidden,
+              const Matrix& head, std::int64_t capacity, std::int32_t vocab,
+              bool keep_hidden = false);
+
+  /// Logits of blocks [first, first + count); the view is valid until the next call.
+  Rows load(std::int64_t first, std::int64_t count);
+  /// Hidden states of the first `count` blocks loaded last, where they are read.
+  [[nodiscard]] Matrix hidden(std::int64_t count) const { return hidden_->matrix(count); }
+  /// True if the logits are read as they are stored.
+  [[nodiscard]] bool stored() const { return stored_.has_value(); }
+
+ private:
+  Backend* backend_;
+  Matrix head_;
+  std::optional<RowStream> stored_, hidden_;
+  DeviceRows projected_;
 };
 
 }  // namespace dspark

@@ -43,7 +43,7 @@ struct OutcomeTable {
 /// repeat.
 [[nodiscard]] constexpr std::int32_t world_offset(std::int32_t block_size, std::int32_t r,
                                                   std::int32_t k) {
-  // Worlds r = 1..r-1 have P-1, P-2, ... confidences.
+  // The worlds rejected at 1, 2, ..., r-1 have P-1, P-2, ... confidences.
   return (r - 1) * block_size - (r - 1) * r / 2 + (k - r - 1);
 }
 

@@ -9,12 +9,17 @@
 
 #include "core/random.h"
 #include "replay/device_data.h"
+#include "replay/pass.h"
 #include "support/error.h"
 
 namespace dspark {
 namespace {
 
 constexpr double kProbabilityUnit = 1.0 / static_cast<double>(kUnitProbability);
+
+/// Worlds held at a time, 40 bytes each: small vocabularies and many repeats would have millions of
+/// them.
+constexpr std::int64_t kMaxWorlds = std::int64_t{1} << 20;
 
 /// Reduces chunk by chunk; one object per pass, buffers allocated once.
 class AnchorReducer {
@@ -27,13 +32,10 @@ class AnchorReducer {
         options_(options),
         heads_(backend, heads, header_.vocab_size_logical),
         tokens_(trace.read_anchor_tokens(options.memory_budget)),
-        rule_(make_sampling_rule(
-            request.sampling.temperature, request.sampling.top_k, request.sampling.top_p,
-            request.sampling.top_p_rule == "include_crossing" ? TopPRule::include_crossing
-                                                              : TopPRule::water_filling,
-            header_.vocab_size_logical)),
+        rule_(sampling_rule(request.sampling, request.verification, header_.vocab_size_logical)),
         vocab_(header_.vocab_size_logical),
-        block_(header_.block_size) {
+        block_(header_.block_size),
+        status_(backend) {
     const bool hidden = trace.row_data(RowData::draft_hidden).has_value();
     const std::int64_t n = trace.blocks();
     table_.block_size = block_;
@@ -42,7 +44,6 @@ class AnchorReducer {
     table_.repeats =
         request.worlds && table_.has_confidence && !table_.greedy ? options.repeats : 0;
     table_.sequence_offsets = tokens_.sequence_offsets;
-    if (table_.greedy) rule_.greedy = true;
     check_table_size(n);
 
     const auto cells = static_cast<std::size_t>(n) * static_cast<std::size_t>(block_);
@@ -70,6 +71,7 @@ class AnchorReducer {
         reduce_probabilistic();
         if (table_.repeats > 0) sample_worlds();
       }
+      status_.require_good_ids();
       if (options_.progress) options_.progress(first + count, n);
     }
     if (std::none_of(table_.slots.begin(), table_.slots.end(),
@@ -122,12 +124,13 @@ class AnchorReducer {
 
   [[nodiscard]] std::int64_t choose_chunk() const {
     // Row indices within a chunk are 32-bit.
-    const std::int64_t most = (std::int64_t{1} << 30) / block_;
+    std::int64_t most = (std::int64_t{1} << 30) / block_;
+    if (table_.repeats > 0) {
+      const std::int64_t worlds = std::int64_t{table_.repeats} * block_;
+      most = std::max<std::int64_t>(1, std::min(most, kMaxWorlds / worlds));
+    }
     if (options_.chunk > 0) return std::min(options_.chunk, most);
-    const std::uint64_t tile =
-        options_.tile_bytes > 0
-            ? options_.tile_bytes
-            : (backend_.shares_host_memory() ? kHostTileBytes : kDeviceTileBytes);
+    const std::uint64_t tile = tile_bytes(backend_, options_);
     const std::uint64_t per_anchor = static_cast<std::uint64_t>(2 * block_ + 1) *
                                      static_cast<std::uint64_t>(vocab_) * sizeof(float);
     // At least a handful of anchors, so that every weight that is read serves many rows, unless
@@ -140,22 +143,10 @@ class AnchorReducer {
   void allocate() {
     const std::int64_t cells = chunk_ * block_;
     const std::int64_t positions = std::min(chunk_ + block_ - 1, trace_.blocks());
-    const bool draft_logits = trace_.row_data(RowData::draft_logits).has_value();
-    if (!draft_logits || table_.has_confidence) {
-      hidden_ = RowStream(backend_, trace_, RowData::draft_hidden, chunk_, header_.hidden_size);
-    }
-    if (draft_logits) {
-      backbone_stream_ = RowStream(backend_, trace_, RowData::draft_logits, chunk_, vocab_);
-    } else {
-      backbone_rows_ = DeviceRows(backend_, cells, vocab_);
-    }
-    if (trace_.row_data(RowData::target_logits)) {
-      target_stream_ = RowStream(backend_, trace_, RowData::target_logits, positions, vocab_);
-    } else {
-      target_hidden_ = RowStream(backend_, trace_, RowData::target_hidden, positions,
-                                 header_.target_hidden_size);
-      target_rows_ = DeviceRows(backend_, positions, vocab_);
-    }
+    backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, RowData::draft_hidden,
+                             heads_.draft_lm_head, chunk_, vocab_, table_.has_confidence);
+    target_stream_.emplace(backend_, trace_, RowData::target_logits, RowData::target_hidden,
+                           heads_.lm_head, positions, vocab_);
     draft_capacity_ = table_.greedy ? chunk_ : cells;
     draft_rows_ = DeviceRows(backend_, draft_capacity_, vocab_);
     draft_laws_ = DeviceArray<RowLaw>(backend_, draft_capacity_);
@@ -167,7 +158,6 @@ class AnchorReducer {
     uniforms_ = DeviceArray<std::uint64_t>(backend_, cells);
     sampled_ = DeviceArray<std::int32_t>(backend_, cells);
     scores_ = DeviceArray<float>(backend_, cells);
-    status_ = DeviceArray<std::uint32_t>(backend_, 1);
   }
 
   /// Reads the rows of anchors [first, first + count) and of the target positions their blocks are
@@ -176,31 +166,15 @@ class AnchorReducer {
     first_ = first;
     count_ = count;
     positions_ = std::min(count + block_ - 1, trace_.blocks() - first);
-    const std::uint32_t zero = 0;
-    backend_.upload(status_.data(), &zero, sizeof zero);
-    Rows hidden;
-    if (hidden_) hidden = hidden_->load(first, count);
-    if (backbone_stream_) {
-      backbone_ = backbone_stream_->load(first, count);
-    } else {
-      backbone_ = backbone_rows_.rows(count * block_);
-      backend_.project({.a = hidden_->matrix(count), .b = heads_.draft_lm_head, .out = backbone_});
-    }
-    if (target_stream_) {
-      target_ = target_stream_->load(first, positions_);
-    } else {
-      (void)target_hidden_->load(first, positions_);
-      target_ = target_rows_.rows(positions_);
-      backend_.project(
-          {.a = target_hidden_->matrix(positions_), .b = heads_.lm_head, .out = target_});
-    }
+    backbone_ = backbone_stream_->load(first, count);
+    target_ = target_stream_->load(first, positions_);
     backend_.row_laws({.logits = target_, .rule = rule_, .laws = target_laws_.view(positions_)});
     target_laws_.download(target_law_, positions_);
   }
 
   // --- the recorded text ---
 
-  /// End of the sequence that owns position n (n ascending between calls makes this a short walk).
+  /// The sequence that owns position n.
   [[nodiscard]] std::int64_t sequence_of(std::int64_t n) const {
     const auto& offsets = tokens_.sequence_offsets;
     const auto it = std::upper_bound(offsets.begin(), offsets.end(), n);
@@ -228,9 +202,7 @@ class AnchorReducer {
   void count_invalid_row(const char* dataset, std::int64_t row, std::optional<std::int32_t> slot,
                          std::uint32_t status) {
     ++table_.invalid_rows;
-    const char* what = (status & kRowNaN)            ? "NaN"
-                       : (status & kRowPlusInfinity) ? "+inf"
-                                                     : "no finite value";
+    const char* what = invalid_row_reason(status);
     report(slot ? fmt::format("{}[{}, {}] has {}", dataset, row, *slot - 1, what)
                 : fmt::format("{}[{}] has {}", dataset, row, what));
   }
@@ -261,10 +233,10 @@ class AnchorReducer {
     return possible;
   }
   [[nodiscard]] const char* target_name() const {
-    return target_stream_ ? "/anchors/target_logits" : "/anchors/target_hidden";
+    return target_stream_->stored() ? "/anchors/target_logits" : "/anchors/target_hidden";
   }
   [[nodiscard]] const char* draft_name() const {
-    return backbone_stream_ ? "/anchors/draft_logits" : "/anchors/draft_hidden";
+    return backbone_stream_->stored() ? "/anchors/draft_logits" : "/anchors/draft_hidden";
   }
 
   // --- one step of draft rows: Markov logits, laws, comparison with the target ---
@@ -309,7 +281,7 @@ class AnchorReducer {
     backbone_index_.clear();
     for (const Cell& cell : cells)
       backbone_index_.push_back(backbone_index(cell.anchor, cell.slot));
-    backend_.confidence_rows({.hidden = hidden_->matrix(count_),
+    backend_.confidence_rows({.hidden = backbone_stream_->hidden(count_),
                               .hidden_row = index_.upload(backbone_index_),
                               .previous = previous_.upload(previous),
                               .w1 = heads_.markov_w1,
@@ -580,15 +552,15 @@ class AnchorReducer {
 
   std::int64_t chunk_ = 0;
   std::int64_t draft_capacity_ = 0;
-  std::optional<RowStream> hidden_, backbone_stream_, target_stream_, target_hidden_;
-  DeviceRows backbone_rows_, target_rows_, draft_rows_;
+  std::optional<LogitStream> backbone_stream_, target_stream_;
+  DeviceRows draft_rows_;
   DeviceArray<RowLaw> draft_laws_, target_laws_;
   DeviceArray<RowPair> pairs_;
   DeviceArray<PairOutcome> outcomes_;
   DeviceArray<std::int32_t> index_, previous_, sampled_;
   DeviceArray<std::uint64_t> uniforms_;
   DeviceArray<float> scores_;
-  DeviceArray<std::uint32_t> status_;
+  StatusWord status_;
 
   // The chunk at hand.
   std::int64_t first_ = 0, count_ = 0, positions_ = 0;

@@ -12,6 +12,7 @@
 #include "cost/cost.h"
 #include "replay/device_data.h"
 #include "replay/open_loop.h"
+#include "replay/pass.h"
 #include "support/error.h"
 
 namespace dspark {
@@ -42,13 +43,9 @@ class RoundReplayer {
         greedy_(verification == Verification::greedy),
         vocab_(header_.vocab_size_logical),
         block_(header_.block_size),
-        stride_(static_cast<std::size_t>(block_)) {
-    rule_ =
-        make_sampling_rule(sampling.temperature, sampling.top_k, sampling.top_p,
-                           sampling.top_p_rule == "include_crossing" ? TopPRule::include_crossing
-                                                                     : TopPRule::water_filling,
-                           vocab_);
-    if (greedy_) rule_.greedy = true;
+        stride_(static_cast<std::size_t>(block_)),
+        rule_(sampling_rule(sampling, verification, vocab_)),
+        status_(backend) {
     const auto rounds = static_cast<std::size_t>(trace.blocks());
     table_.block_size = block_;
     table_.has_confidence =
@@ -70,6 +67,7 @@ class RoundReplayer {
       propose();
       score();
       verify();
+      status_.require_good_ids();
       if (options_.progress) options_.progress(first + count_, total);
     }
     if (std::none_of(table_.rounds.begin(), table_.rounds.end(),
@@ -89,10 +87,7 @@ class RoundReplayer {
   [[nodiscard]] std::int64_t choose_chunk() const {
     const std::int64_t most = (std::int64_t{1} << 30) / (block_ + 1);
     if (options_.chunk > 0) return std::min(options_.chunk, most);
-    const std::uint64_t tile =
-        options_.tile_bytes > 0
-            ? options_.tile_bytes
-            : (backend_.shares_host_memory() ? kHostTileBytes : kDeviceTileBytes);
+    const std::uint64_t tile = tile_bytes(backend_, options_);
     const std::uint64_t per_round = static_cast<std::uint64_t>(4 * block_ + 4) *
                                     static_cast<std::uint64_t>(vocab_) * sizeof(float);
     return std::min(most, std::max<std::int64_t>(1, static_cast<std::int64_t>(tile / per_round)));
@@ -101,22 +96,10 @@ class RoundReplayer {
   void allocate() {
     const std::int64_t drafts = chunk_ * block_;
     const std::int64_t targets = chunk_ * (block_ + 1);
-    const bool draft_logits = trace_.row_data(RowData::draft_logits).has_value();
-    if (!draft_logits || table_.has_confidence) {
-      hidden_.emplace(backend_, trace_, RowData::draft_hidden, chunk_, header_.hidden_size);
-    }
-    if (draft_logits) {
-      backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, chunk_, vocab_);
-    } else {
-      backbone_rows_ = DeviceRows(backend_, drafts, vocab_);
-    }
-    if (trace_.row_data(RowData::target_logits)) {
-      target_stream_.emplace(backend_, trace_, RowData::target_logits, chunk_, vocab_);
-    } else {
-      target_hidden_.emplace(backend_, trace_, RowData::target_hidden, chunk_,
-                             header_.target_hidden_size);
-      target_rows_ = DeviceRows(backend_, targets, vocab_);
-    }
+    backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, RowData::draft_hidden,
+                             heads_.draft_lm_head, chunk_, vocab_, table_.has_confidence);
+    target_stream_.emplace(backend_, trace_, RowData::target_logits, RowData::target_hidden,
+                           heads_.lm_head, chunk_, vocab_);
     step_logits_ = DeviceRows(backend_, chunk_, vocab_);
     step_probabilities_ = DeviceRows(backend_, chunk_, vocab_);
     draft_probabilities_ = DeviceRows(backend_, drafts, vocab_);
@@ -134,7 +117,6 @@ class RoundReplayer {
     accept_uniforms_ = DeviceArray<float>(backend_, chunk_ * (2 * block_ + 1));
     accepted_ = DeviceArray<std::int32_t>(backend_, targets);
     accept_length_ = DeviceArray<std::int32_t>(backend_, chunk_);
-    status_ = DeviceArray<std::uint32_t>(backend_, 1);
   }
 
   [[nodiscard]] Scratch scratch() const { return {scratch_.data(), scratch_.bytes()}; }
@@ -149,31 +131,15 @@ class RoundReplayer {
            std::uint32_t status) {
     ++table_.invalid_rows;
     if (table_.first_problem.empty()) {
-      const char* what = (status & kRowNaN)            ? "NaN"
-                         : (status & kRowPlusInfinity) ? "+inf"
-                                                       : "no finite value";
-      table_.first_problem = fmt::format("{}[{}, {}] has {}", dataset, first_ + b, row, what);
+      table_.first_problem =
+          fmt::format("{}[{}, {}] has {}", dataset, first_ + b, row, invalid_row_reason(status));
     }
     round(b).slots = std::min(round(b).slots, slots);
   }
 
   void load() {
-    const std::uint32_t zero = 0;
-    backend_.upload(status_.data(), &zero, sizeof zero);
-    if (hidden_) (void)hidden_->load(first_, count_);
-    if (backbone_stream_) {
-      backbone_ = backbone_stream_->load(first_, count_);
-    } else {
-      backbone_ = backbone_rows_.rows(count_ * block_);
-      backend_.project({.a = hidden_->matrix(count_), .b = heads_.draft_lm_head, .out = backbone_});
-    }
-    if (target_stream_) {
-      target_ = target_stream_->load(first_, count_);
-    } else {
-      (void)target_hidden_->load(first_, count_);
-      target_ = target_rows_.rows(count_ * (block_ + 1));
-      backend_.project({.a = target_hidden_->matrix(count_), .b = heads_.lm_head, .out = target_});
-    }
+    backbone_ = backbone_stream_->load(first_, count_);
+    target_ = target_stream_->load(first_, count_);
     for (std::int64_t b = 0; b < count_; ++b) round(b).slots = block_;
   }
 
@@ -268,7 +234,7 @@ class RoundReplayer {
     if (!table_.has_confidence) return;
     backend_.confidence_scores({.batch = static_cast<std::int32_t>(count_),
                                 .block_size = block_,
-                                .hidden = hidden_->matrix(count_),
+                                .hidden = backbone_stream_->hidden(count_),
                                 .w1 = heads_.markov_w1,
                                 .weight = heads_.confidence_weight,
                                 .bias = heads_.confidence_bias,
@@ -306,10 +272,10 @@ class RoundReplayer {
   }
 
   [[nodiscard]] const char* draft_name() const {
-    return backbone_stream_ ? "/rounds/draft_logits" : "/rounds/draft_hidden";
+    return backbone_stream_->stored() ? "/rounds/draft_logits" : "/rounds/draft_hidden";
   }
   [[nodiscard]] const char* target_name() const {
-    return target_stream_ ? "/rounds/target_logits" : "/rounds/target_hidden";
+    return target_stream_->stored() ? "/rounds/target_logits" : "/rounds/target_hidden";
   }
 
   /// Target laws (validity, margins) and, unless greedy, probabilities.
@@ -445,7 +411,8 @@ class RoundReplayer {
       const std::int32_t* want = records_.accepted_tokens.data() + m * (stride_ + 1);
       outcome.reproduced =
           table_.outcomes_recorded && outcome.diverged_slot == 0 &&
-          outcome.slots >= std::min(count, block_) && count == records_.accept_length[m] &&
+          outcome.slots >= std::min(count, block_) &&
+          target_law(b, count - 1).status == kRowValid && count == records_.accept_length[m] &&
           std::equal(got, got + count, want) &&
           std::all_of(want + count, want + block_ + 1, [](std::int32_t t) { return t == -1; });
     }
@@ -502,14 +469,13 @@ class RoundReplayer {
   RoundTable table_;
   std::int64_t chunk_ = 1;
 
-  std::optional<RowStream> hidden_, backbone_stream_, target_stream_, target_hidden_;
-  DeviceRows backbone_rows_, target_rows_, step_logits_, step_probabilities_, draft_probabilities_,
-      target_probabilities_;
+  std::optional<LogitStream> backbone_stream_, target_stream_;
+  DeviceRows step_logits_, step_probabilities_, draft_probabilities_, target_probabilities_;
   DeviceArray<RowLaw> laws_;
   Buffer scratch_;
   DeviceArray<std::int32_t> anchors_, drafts_, lengths_, accepted_, accept_length_;
   DeviceArray<float> draft_uniforms_, accept_uniforms_, distances_, scores_;
-  DeviceArray<std::uint32_t> status_;
+  StatusWord status_;
 
   // The chunk at hand.
   std::int64_t first_ = 0, count_ = 0;

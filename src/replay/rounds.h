@@ -12,24 +12,28 @@ namespace dspark {
 
 /// One round, replayed. Draft slots are 1-based; P = block size.
 struct RoundOutcome {
-  std::int32_t slots = 0;  ///< drafts a policy sees: P, cut before the first invalid row
-  std::int32_t accepted =
-      0;  ///< drafts accepted when all `slots` are verified (at least this many if censored)
-  std::int32_t diverged_slot =
-      0;                    ///< first slot whose draft differs from the recorded one; 0: none
-  bool censored = false;    ///< a draft that differs was accepted: no further target row exists
-  bool reproduced = false;  ///< drafts, accept length and accepted tokens are the recorded ones
-  bool near_tie = false;    ///< a decision within 1e-3 of going the other way
+  /// Drafts a policy sees: P, cut before the first invalid row.
+  std::int32_t slots = 0;
+  /// Drafts accepted when all `slots` are verified (at least this many if censored).
+  std::int32_t accepted = 0;
+  /// First slot whose draft differs from the recorded one; 0: none.
+  std::int32_t diverged_slot = 0;
+  /// A draft that differs was accepted: no further target row exists.
+  bool censored = false;
+  /// Drafts, accept length and accepted tokens are the recorded ones.
+  bool reproduced = false;
+  /// A decision within 1e-3 of going the other way.
+  bool near_tie = false;
 };
 
 /// A replayed rounds trace.
 struct RoundTable {
   std::int32_t block_size = 0;
   bool has_confidence = false;
-  bool drafts_replayed =
-      false;  ///< false: no uniforms are recorded, the recorded drafts were taken as proposed
-  bool outcomes_recorded = false;    ///< acceptance was replayed with the recorded uniforms (or
-                                     ///< greedily), so it can be compared
+  /// False: no uniforms are recorded, the recorded drafts were taken as proposed.
+  bool drafts_replayed = false;
+  /// Acceptance was replayed with the recorded uniforms (or greedily), so it can be compared.
+  bool outcomes_recorded = false;
   std::vector<RoundOutcome> rounds;  ///< [M]
   std::vector<float> confidence;     ///< [M, P] of the proposed drafts; NaN: none
   std::int64_t invalid_rows = 0;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -24,9 +23,10 @@ constexpr std::int64_t kSliceElements = std::int64_t{1} << 16;
 
 void read_sampling(const h5::Attributes& root, TraceHeader& header) {
   header.temperature = root.require_real("temperature");
-  if (!std::isfinite(header.temperature) || header.temperature < 0) {
+  constexpr double kMaxTemperature = 1e30;  // its inverse is still a normal f32
+  if (!(header.temperature >= 0 && header.temperature <= kMaxTemperature)) {
     root.fail("temperature", fmt::format("is {}", header.temperature),
-              "it must be a finite number of at least 0");
+              fmt::format("it must be a number from 0 to {}", kMaxTemperature));
   }
   header.top_k = root.integer("top_k").value_or(0);
   if (header.top_k < 0) {

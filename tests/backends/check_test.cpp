@@ -229,6 +229,8 @@ TEST(Check, ProposalSteps) {
   markov.first_previous = ids.data();
   markov.scratch.bytes -= 1;
   expect_refused(markov, "build_markov_logits", "scratch has");
+  markov.backbone.rows = std::int64_t{1} << 31;
+  expect_refused(markov, "build_markov_logits", "backbone: rows is 2147483648, outside");
 
   SampleProbabilityRowsArgs sample;
   sample.batch = 2;

@@ -5,28 +5,12 @@
 #include <gtest/gtest.h>
 #include <sys/types.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
+
 namespace dspark::test {
-
-/// A folder of its own under the system's temporary folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder();
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// The path of a file in it.
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-  /// Names in it, sorted.
-  [[nodiscard]] std::vector<std::string> names() const;
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Outcome {
   int exit_code = -1;  ///< 128 + signal where a signal ended the process

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -14,21 +13,15 @@
 #include "config/plan.h"
 #include "support/error.h"
 #include "tests/config/expect_error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
 
 class PlanFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dspark_plan_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) const {
-    const std::string path = (folder_ / name).string();
+    const std::string path = folder_.file(name);
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
@@ -43,7 +36,7 @@ class PlanFile : public ::testing::Test {
     return "";
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(PlanFile, IsReadFromDisk) {
@@ -59,12 +52,12 @@ TEST_F(PlanFile, NamesItsPathLineAndColumnInErrors) {
 }
 
 TEST_F(PlanFile, ThatIsMissingIsAPolicyError) {
-  const std::string path = (folder_ / "none.yaml").string();
+  const std::string path = folder_.file("none.yaml");
   EXPECT_NE(error_of(path).find(path + ": cannot be opened: No such file"), std::string::npos);
 }
 
 TEST_F(PlanFile, ThatIsADirectoryIsAPolicyError) {
-  EXPECT_NE(error_of(folder_.string()).find("is a directory"), std::string::npos);
+  EXPECT_NE(error_of(folder_.path().string()).find("is a directory"), std::string::npos);
 }
 
 TEST_F(PlanFile, ThatIsTooLargeIsRefused) {

@@ -13,6 +13,7 @@
 #include "replay/closed_loop.h"
 #include "support/error.h"
 #include "tests/replay/tiny_trace.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
@@ -201,7 +202,7 @@ TinyTrace possible_trace(std::uint32_t seed, const Setting& setting, std::int32_
 
 OutcomeTable reduce(const TinyTrace& tiny, TopPRule rule, ReplayOptions options,
                     Verification verification = Verification::probabilistic, int threads = 2) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   tiny.write(folder.file("t.h5"));
   const std::unique_ptr<TraceFile> trace = TraceFile::open(folder.file("t.h5"));
   const Heads heads = load_heads(*trace, "", 0);

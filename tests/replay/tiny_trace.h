@@ -1,7 +1,6 @@
 // A hand-sized anchors trace with all its numbers at hand, written to a temporary file.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,26 +9,6 @@
 #include "trace/writer.h"
 
 namespace dspark {
-
-/// Removes its folder when it goes.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dspark-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Numbers of a tiny anchors trace with dense logits, a Markov head and a confidence head; every
 /// number is exact in f32.

@@ -15,6 +15,7 @@
 #include "core/law.h"
 #include "core/random.h"
 #include "support/error.h"
+#include "tests/support/temporary_folder.h"
 #include "trace/trace.h"
 
 namespace dspark {
@@ -23,22 +24,15 @@ namespace {
 /// A folder of its own for each test; gone afterwards.
 class Synth : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dspark-synth-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   [[nodiscard]] std::string path(const std::string& name = "trace.h5") const {
-    return (folder_ / name).string();
+    return folder_.file(name);
   }
   std::string make(const SynthOptions& options, const std::string& name = "trace.h5") {
     write_synthetic_trace(*backend_, options, path(name));
     return path(name);
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
   std::unique_ptr<Backend> backend_ = make_cpu_backend(1);
 };
 
@@ -911,7 +905,7 @@ TEST_F(Synth, BadOptionsAreUsageErrorsThatNameTheFlagAndLeaveNoFile) {
       EXPECT_EQ(error.code(), ExitCode::usage);
       EXPECT_NE(std::string(error.what()).find(bad.flag), std::string::npos) << error.what();
     }
-    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << bad.flag;
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << bad.flag;
   }
 }
 
@@ -935,7 +929,7 @@ TEST_F(Synth, TraceLargerThanTheDiskIsRefusedBeforeAnythingIsWritten) {
     EXPECT_EQ(error.code(), ExitCode::internal);
     EXPECT_NE(std::string(error.what()).find("free"), std::string::npos);
   }
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(Synth, TooLittleVariationForClearArgmaxesIsAUsageError) {
@@ -955,7 +949,7 @@ TEST_F(Synth, TooLittleVariationForClearArgmaxesIsAUsageError) {
     EXPECT_EQ(error.code(), ExitCode::usage);
     EXPECT_NE(std::string(error.what()).find("--logit-std"), std::string::npos);
   }
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 }  // namespace

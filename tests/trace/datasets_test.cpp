@@ -30,8 +30,8 @@ class Datasets : public ::testing::Test {
     RawFile file = RawFile::edit(path);
     how(file);
   }
-  TempDir dir;
-  std::string path = dir.path("t.h5");
+  TemporaryFolder dir;
+  std::string path = dir.file("t.h5");
 };
 
 // --- shapes ---

@@ -42,9 +42,9 @@ class HeadsOf : public ::testing::Test {
     }
     expect_bad(parts);
   }
-  TempDir dir;
-  std::string trace_path = dir.path("t.h5");
-  std::string heads_path = dir.path("heads.h5");
+  TemporaryFolder dir;
+  std::string trace_path = dir.file("t.h5");
+  std::string heads_path = dir.file("heads.h5");
 };
 
 TEST_F(HeadsOf, AreReadFromAHeadsFile) {
@@ -88,7 +88,7 @@ TEST_F(HeadsOf, AttributesOfHeadsInsideATraceStandOnTheGroup) {
 }
 
 TEST_F(HeadsOf, AnotherTraceWithHeadsServesAsAHeadsFile) {
-  const std::string other = dir.path("other.h5");
+  const std::string other = dir.file("other.h5");
   make_hidden_anchors(other);
   {
     RawFile file = RawFile::edit(other);
@@ -99,7 +99,7 @@ TEST_F(HeadsOf, AnotherTraceWithHeadsServesAsAHeadsFile) {
 
 TEST_F(HeadsOf, AFileWithoutHeadsIsNoHeadsFile) {
   expect_trace_error({trace_path, "/heads", "is missing"}, [&] { (void)load(trace_path); });
-  expect_trace_error({"none.h5", "no such file"}, [&] { (void)load(dir.path("none.h5")); });
+  expect_trace_error({"none.h5", "no such file"}, [&] { (void)load(dir.file("none.h5")); });
   RawFile::edit(trace_path).text("heads_file", "none.h5");
   expect_trace_error({"none.h5", "no such file"}, [&] { (void)load(); });
 }

@@ -41,8 +41,8 @@ class Lint : public ::testing::Test {
     if (found == report.datasets.end()) throw std::runtime_error("no dataset " + name);
     return *found;
   }
-  TempDir dir;
-  std::string path = dir.path("t.h5");
+  TemporaryFolder dir;
+  std::string path = dir.file("t.h5");
   const std::string data = "/anchors/target_logits";
 };
 
@@ -88,7 +88,7 @@ TEST_F(Lint, RoundsAreDescribed) {
 }
 
 TEST_F(Lint, ABadTraceIsAReportAndNotAnException) {
-  const TraceReport missing = inspect_trace(dir.path("none.h5"), "", 0);
+  const TraceReport missing = inspect_trace(dir.file("none.h5"), "", 0);
   EXPECT_FALSE(missing.valid);
   EXPECT_EQ(exit_code(missing), 4);
   EXPECT_EQ(missing.kind, "");
@@ -324,7 +324,7 @@ TEST_F(Lint, WithoutHeadsItSaysWhatWasNotChecked) {
 TEST_F(Lint, HeadsBesideTheTraceAreRead) {
   make_hidden_anchors(path);
   RawFile::edit(path).text("heads_file", "heads.h5");
-  const std::string heads = dir.path("heads.h5");
+  const std::string heads = dir.file("heads.h5");
   make_heads(heads);
   const TraceReport report = inspect();
   EXPECT_TRUE(report.valid);
@@ -335,7 +335,7 @@ TEST_F(Lint, HeadsBesideTheTraceAreRead) {
 }
 
 TEST_F(Lint, BadHeadsAreAnErrorThatNamesTheirFile) {
-  const std::string heads = dir.path("heads.h5");
+  const std::string heads = dir.file("heads.h5");
   make_heads(heads);
   {
     RawFile file = RawFile::edit(heads);
@@ -347,7 +347,7 @@ TEST_F(Lint, BadHeadsAreAnErrorThatNamesTheirFile) {
   EXPECT_EQ(find(report, heads + ": /heads/markov_w2[1, 1]", "not finite").severity,
             Severity::error);
   EXPECT_EQ(exit_code(report), 4);
-  EXPECT_EQ(find(inspect(dir.path("none.h5")), dir.path("none.h5"), "no such file").severity,
+  EXPECT_EQ(find(inspect(dir.file("none.h5")), dir.file("none.h5"), "no such file").severity,
             Severity::error);
 }
 

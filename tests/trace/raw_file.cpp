@@ -46,17 +46,6 @@ void anchor_tokens(RawFile& file) {
 
 }  // namespace
 
-TempDir::TempDir() {
-  std::string name = std::filesystem::temp_directory_path() / "dspark-trace-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  path_ = name;
-}
-
-TempDir::~TempDir() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
-}
-
 RawFile RawFile::create(const std::string& path) {
   return RawFile(checked(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), path));
 }

@@ -11,21 +11,9 @@
 #include <vector>
 
 #include "support/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark::test {
-
-/// A folder of its own, removed at the end.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 using Dims = std::vector<hsize_t>;
 

@@ -34,8 +34,8 @@ class Records : public ::testing::Test {
   void expect_bad_rounds(const std::vector<std::string>& parts) const {
     expect_trace_error(parts, [&] { (void)rounds(); });
   }
-  TempDir dir;
-  std::string path = dir.path("t.h5");
+  TemporaryFolder dir;
+  std::string path = dir.file("t.h5");
 };
 
 using Ids = std::vector<std::int32_t>;

@@ -32,8 +32,8 @@ class Storage : public ::testing::Test {
     trace->read(RowData::target_logits, 0, 5, rows.data());
     EXPECT_EQ(rows, expected);
   }
-  TempDir dir;
-  std::string path = dir.path("t.h5");
+  TemporaryFolder dir;
+  std::string path = dir.file("t.h5");
   const std::string data = "/anchors/target_logits";
 };
 
@@ -103,7 +103,7 @@ TEST_F(Storage, ASoftLinkThroughADatasetIsRefused) {
 }
 
 TEST_F(Storage, ExternalLinksAreRefused) {
-  const std::string other = dir.path("other.h5");
+  const std::string other = dir.file("other.h5");
   make_anchors(other);
   change([&](RawFile& f) { f.external_link(other, data, data); });
   expect_refused(path, {data, "external link"});
@@ -137,10 +137,10 @@ TEST_F(Storage, UserDefinedLinksAreRefused) {
 // --- layouts and filters ---
 
 TEST_F(Storage, ExternalStorageIsRefused) {
-  std::ofstream(dir.path("raw.bin")) << std::string(5 * kV * 4, 'x');
+  std::ofstream(dir.file("raw.bin")) << std::string(5 * kV * 4, 'x');
   change([&](RawFile& f) {
     const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_external(creation, dir.path("raw.bin").c_str(), 0, 5 * kV * 4);
+    H5Pset_external(creation, dir.file("raw.bin").c_str(), 0, 5 * kV * 4);
     f.dataset(data, H5T_IEEE_F32LE, {5, kV}, H5T_NATIVE_FLOAT, nullptr, creation);
     H5Pclose(creation);
   });
@@ -148,7 +148,7 @@ TEST_F(Storage, ExternalStorageIsRefused) {
 }
 
 TEST_F(Storage, VirtualDatasetsAreRefused) {
-  const std::string other = dir.path("other.h5");
+  const std::string other = dir.file("other.h5");
   make_anchors(other);
   change([&](RawFile& f) {
     const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
@@ -189,7 +189,7 @@ TEST_F(Storage, AnyChunkingAndCompactStorageAreRead) {
 
 TEST_F(Storage, FilesInTheLatestLayoutAreRead) {
   // The newer chunk indexes: single chunk, fixed array, extensible array.
-  const std::string latest = dir.path("latest.h5");
+  const std::string latest = dir.file("latest.h5");
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
   const hid_t to = H5Fcreate(latest.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
@@ -416,7 +416,7 @@ TEST_F(Storage, NoDamagedByteEscapesAsAnythingButAnError) {
 #if defined(__SANITIZE_ADDRESS__)
   const __lsan::ScopedDisabler hdf5_leaks_where_it_refuses;
 #endif
-  const std::string bad_path = dir.path("bad.h5");
+  const std::string bad_path = dir.file("bad.h5");
   int refused = 0;
   for (std::size_t i = 0; i < good.size(); i += 61) {
     std::string bad = good;

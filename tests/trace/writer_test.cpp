@@ -71,8 +71,8 @@ class Writer : public ::testing::Test {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  TempDir dir;
-  std::string path = dir.path("t.h5");
+  TemporaryFolder dir;
+  std::string path = dir.file("t.h5");
 };
 
 TEST_F(Writer, WhatIsWrittenIsRead) {
@@ -189,7 +189,7 @@ TEST_F(Writer, AHeadsFileIsRead) {
   header.vocab_size_logical = kV;
   header.hidden_size = kH;
   header.target_hidden_size = kHt;
-  const std::string heads_path = dir.path("heads.h5");
+  const std::string heads_path = dir.file("heads.h5");
   {
     TraceWriter writer(heads_path, header, 0, {.deflate = 1});
     const std::vector<float> values = ramp(kV * kHt);
@@ -248,7 +248,7 @@ TEST_F(Writer, AnOldFileStaysUntilTheNewOneIsWhole) {
 }
 
 TEST_F(Writer, ASymbolicLinkStaysALink) {
-  const std::string target = dir.path("target.h5");
+  const std::string target = dir.file("target.h5");
   std::ofstream(target) << "old";
   fs::create_symlink(target, path);
   write(StoredType::f32, {});
@@ -260,10 +260,10 @@ TEST_F(Writer, PathsThatCannotBeCreatedAreUsageErrors) {
   const auto create = [&](const std::string& where) {
     return [&, where] { TraceWriter(where, anchors_header(), 4); };
   };
-  expect_error(ExitCode::usage, {"none/t.h5", "cannot be created"}, create(dir.path("none/t.h5")));
+  expect_error(ExitCode::usage, {"none/t.h5", "cannot be created"}, create(dir.file("none/t.h5")));
   expect_error(ExitCode::usage, {"is a directory"}, create(fs::path(path).parent_path().string()));
   expect_error(ExitCode::usage, {"/dev/null", "not a regular file"}, create("/dev/null"));
-  expect_error(ExitCode::usage, {"cannot be created"}, create(dir.path(std::string(300, 'x'))));
+  expect_error(ExitCode::usage, {"cannot be created"}, create(dir.file(std::string(300, 'x'))));
 }
 
 TEST_F(Writer, ABrokenContractIsAnInternalError) {

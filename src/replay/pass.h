@@ -1,0 +1,41 @@
+// What passes over a trace have in common, whatever its kind.
+#pragma once
+
+#include <cstdint>
+
+#include "core/law.h"
+#include "policy/policy.h"
+#include "replay/device_data.h"
+#include "replay/replay.h"
+
+namespace dspark {
+
+/// How rows over `vocab` tokens become laws under a recorded setting; greedy verification is greedy
+/// whatever the temperature.
+[[nodiscard]] SamplingRule sampling_rule(const SamplingLabel& sampling, Verification verification,
+                                         std::int32_t vocab);
+
+/// What makes a row with these RowStatus bits invalid: "NaN", "+inf" or "no finite value".
+[[nodiscard]] const char* invalid_row_reason(std::uint32_t status);
+
+/// The bound on vocabulary-wide rows in backend memory (ReplayOptions::tile_bytes), in bytes.
+[[nodiscard]] std::uint64_t tile_bytes(const Backend& backend, const ReplayOptions& options);
+
+/// The word in which operations report what is wrong with the ids and rows they are given
+/// (OpStatus).
+class StatusWord {
+ public:
+  /// Cleared.
+  explicit StatusWord(Backend& backend);
+
+  [[nodiscard]] std::uint32_t* data() const { return word_.data(); }
+  /// Waits. Throws Error(internal) if an operation has met an id, a row index or a length out of
+  /// range: the reader has checked those of the trace, so the replay made it. Invalid rows are no
+  /// mistake; each law says so itself.
+  void require_good_ids() const;
+
+ private:
+  DeviceArray<std::uint32_t> word_;
+};
+
+}  // namespace dspark
