@@ -22,11 +22,14 @@ constexpr std::int64_t kSliceElements = std::int64_t{1} << 16;
 
 // --- header ---
 
+// Beyond this the inverse is no f32 any more; long before, every row is flat.
+constexpr double kMaxTemperature = 1e30;
+
 void read_sampling(const h5::Attributes& root, TraceHeader& header) {
   header.temperature = root.require_real("temperature");
-  if (!std::isfinite(header.temperature) || header.temperature < 0) {
+  if (!(header.temperature >= 0 && header.temperature <= kMaxTemperature)) {
     root.fail("temperature", fmt::format("is {}", header.temperature),
-              "it must be a finite number of at least 0");
+              fmt::format("it must be a number from 0 to {}", kMaxTemperature));
   }
   header.top_k = root.integer("top_k").value_or(0);
   if (header.top_k < 0) {

@@ -153,9 +153,9 @@ TEST_F(Attributes, SamplingOutOfRangeIsRefused) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<std::pair<std::string, double>> cases = {
-      {"temperature", -0.5}, {"temperature", nan}, {"temperature", infinity},
-      {"top_p", 0.0},        {"top_p", -0.1},      {"top_p", 1.01},
-      {"top_p", nan}};
+      {"temperature", -0.5},  {"temperature", nan}, {"temperature", infinity},
+      {"temperature", 1e300}, {"top_p", 0.0},       {"top_p", -0.1},
+      {"top_p", 1.01},        {"top_p", nan}};
   for (const auto& [name, value] : cases) {
     make_anchors(path);
     RawFile::edit(path).real(name, value);
