@@ -22,6 +22,9 @@ constexpr std::uint64_t kMaxCacheBytes = std::uint64_t{256} << 20;
 // Deflate spends at least one bit on a match of 258 bytes with its distance on another: 8 * 258
 // / 2.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
+// What is declared and never written reads as its fill value. Some of that is allowed in any file,
+// but not so much that a few kilobytes keep the tool busy for days.
+constexpr std::uint64_t kMaxDeclaredBytes = std::uint64_t{256} << 20;
 // Elements converted at a time where HDF5 does not deliver what is wanted.
 constexpr std::uint64_t kSliceElements = std::uint64_t{1} << 17;
 constexpr unsigned kMaxRank = 4;
@@ -272,6 +275,12 @@ void Dataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
   const std::optional<std::uint64_t> bytes = product(elements_, element_bytes_);
   if (!bytes) fail(fmt::format("has an impossible shape [{}]", fmt::join(shape_, ", ")));
   const std::string declared = fmt::format("declares {} bytes of data", *bytes);
+  const bool fits_file = *bytes / kMaxDeflateRatio <= file_bytes;
+  if (!fits_file && *bytes > kMaxDeclaredBytes) {
+    fail(fmt::format("declares {} in a file of {}, so most of it was never written",
+                     human_bytes(*bytes), human_bytes(file_bytes)),
+         "record it again");
+  }
   stored_bytes_ = H5Dget_storage_size(id_.get());
   if (stored_bytes_ > file_bytes) {
     fail(fmt::format("claims {} bytes of storage in a file of {}", stored_bytes_, file_bytes),

@@ -1,6 +1,7 @@
 #include "trace/probe.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,10 +17,21 @@ namespace {
 // Processor time, not time by the clock: a slow disk is no damage.
 constexpr rlim_t kMaxSeconds = 20;
 
-[[noreturn]] void run_in_child(const std::function<void()>& work) {
+// Signals are blocked where a thread of the parent waits for them; that thread is not in the child.
+void accept_all_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+[[noreturn]] void run_in_child(const std::function<void()>& work, pid_t parent) {
   for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU, SIGINT, SIGTERM}) {
     std::signal(fatal, SIG_DFL);
   }
+  accept_all_signals();
+  // Whatever ends the parent ends the child, which may be looping.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
   const rlimit no_core{0, 0};
   const rlimit seconds{kMaxSeconds, kMaxSeconds};
   setrlimit(RLIMIT_CORE, &no_core);
@@ -40,9 +52,10 @@ constexpr rlim_t kMaxSeconds = 20;
 }  // namespace
 
 void probe(const std::string& file, const std::function<void()>& work) {
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return;
-  if (child == 0) run_in_child(work);
+  if (child == 0) run_in_child(work, parent);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return;
