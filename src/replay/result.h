@@ -149,7 +149,9 @@ struct ReplayResult {
   std::vector<PositionResult> positions;
   std::vector<Stratum> strata;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
-  double seconds = 0;                 ///< the only field that may differ between two runs
+  /// The fields that may differ between two runs.
+  double seconds = 0;
+  std::optional<bool> cached;  ///< every table was kept by an earlier run; empty: without a cache
 };
 
 /// Sorts `results` by tokens_per_cost, best first; rows without one last; ties keep their order.
