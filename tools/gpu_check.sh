@@ -14,6 +14,7 @@
 #   --traces DIR       replay every trace (*.h5 but heads.h5) of DIR on both backends and compare
 #   --golden DIR       right values of the whole recordings in DIR (DSPARK_GOLDEN_TRACES)
 #   --random123 DIR    folder that holds Random123/philox.h, where it is not installed
+#   --xxhash DIR       folder that holds xxhash.h, where it is not installed
 #   --build DIR        build folder (default: build/gpu)
 #   --architecture A   CUDA architecture (default: 90)
 #   --sanitize-limit S seconds each sanitizer run may take (default: 90)
@@ -32,6 +33,7 @@ fail() {
 build=build/gpu
 architecture=90
 random123=
+xxhash=
 golden=
 traces=
 sanitize_limit=90
@@ -48,6 +50,7 @@ while (($#)); do
     --traces) need "$@"; traces=$2; shift ;;
     --golden) need "$@"; golden=$2; shift ;;
     --random123) need "$@"; random123=$2; shift ;;
+    --xxhash) need "$@"; xxhash=$2; shift ;;
     --build) need "$@"; build=$2; shift ;;
     --architecture) need "$@"; architecture=$2; shift ;;
     --sanitize-limit) need "$@"; sanitize_limit=$2; shift ;;
@@ -56,7 +59,7 @@ while (($#)); do
   esac
   shift
 done
-for folder in "$traces" "$golden" "$random123"; do
+for folder in "$traces" "$golden" "$random123" "$xxhash"; do
   [[ -z $folder || -d $folder ]] || fail "$folder is not a folder"
 done
 [[ -z $golden ]] || export DSPARK_GOLDEN_TRACES
@@ -88,6 +91,7 @@ configure() {
   local options=(-G Ninja -DDSPARK_ENABLE_CUDA=ON -DDSPARK_WERROR=OFF
     -DCMAKE_CUDA_ARCHITECTURES="$architecture")
   [[ -z $random123 ]] || options+=(-DDSPARK_RANDOM123_INCLUDE_DIR="$(cd "$random123" && pwd)")
+  [[ -z $xxhash ]] || options+=(-DDSPARK_XXHASH_INCLUDE_DIR="$(cd "$xxhash" && pwd)")
   cmake -S . -B "$build" "${options[@]}"
 }
 

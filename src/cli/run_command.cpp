@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -13,8 +14,10 @@
 #include "cli/inputs.h"
 #include "cli/messages.h"
 #include "cli/output.h"
+#include "cli/process.h"
 #include "cli/settings.h"
 #include "config/plan.h"
+#include "replay/cache.h"
 #include "replay/replay.h"
 #include "report/render.h"
 #include "support/version.h"
@@ -30,6 +33,7 @@ struct RunOptions {
   CommonOptions common;
   std::vector<std::string> traces;
   std::optional<std::string> policy;
+  std::optional<std::string> cache;
   bool print_policy = false;
   bool strict = false;
   std::int32_t repeats = 4;
@@ -70,6 +74,15 @@ std::vector<Recording> open_recordings(const std::vector<std::string>& paths, co
   }
   for (const std::string& note : choice.notes) messages.note(note);
   return recordings;
+}
+
+/// The folder of --cache, if there is one; a signal removes what it may leave unfinished.
+std::optional<TableCache> open_cache(const RunOptions& options) {
+  if (!options.cache || options.print_policy) return std::nullopt;
+  std::optional<TableCache> cache(*options.cache);
+  const std::lock_guard lock(temporary_files().mutex);
+  temporary_files().others.push_back(cache->temporary_file());
+  return cache;
 }
 
 /// What a trace lacks for policies that look at confidences; empty if nothing.
@@ -132,7 +145,7 @@ void merge_counts(TraceSummary& into, const TraceSummary& from) {
 }
 
 ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& plan,
-                               const RunOptions& options, const Output& output,
+                               const RunOptions& options, const Output& output, TableCache* cache,
                                Messages& messages) {
   ReplayResult result;
   result.version = version();
@@ -146,6 +159,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.chunk = options.chunk;
   replay_options.memory_budget = options.common.memory_budget;
   replay_options.threads = options.common.threads;
+  replay_options.cache = cache;
   replay_options.notice = [&](const std::string& line) { messages.note(line); };
 
   std::unique_ptr<Backend> backend;
@@ -176,6 +190,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   }
   result.backend = backend->name();
   result.device = backend->device();
+  if (cache) result.cached = cache->made() == 0;
   rank_results(result.results);
   return result;
 }
@@ -200,7 +215,11 @@ class RunCommand : public Command {
         repeats_(app, "--repeats", "N", "Sampled worlds per anchor, 1 to 1000 (4)"),
         chunk_(
             app, "--chunk", "N",
-            "Anchors or rounds per step; changes memory and speed, never results (0: what fits)") {
+            "Anchors or rounds per step; changes memory and speed, never results (0: what fits)"),
+        cache_(app, "--cache", "DIR",
+               "Keep what is computed from the rows of a trace in DIR, and use what is kept there: "
+               "the next run with other policies or costs reads no rows. Several runs may share "
+               "DIR; its files may be deleted at any time") {
     add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
     app.add_flag("--print-policy", print_policy_,
                  "Print the resolved policy file and exit; needs no trace");
@@ -212,6 +231,7 @@ class RunCommand : public Command {
     const RunOptions options = checked_options();
     const Output output(options.common.output);
     output.refuse_inputs(inputs_of(options));
+    std::optional<TableCache> cache = open_cache(options);
 
     const Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
     if (options.print_policy) {
@@ -221,7 +241,8 @@ class RunCommand : public Command {
 
     Messages messages(options.common.quiet);
     std::vector<Recording> recordings = open_recordings(options.traces, plan, messages);
-    ReplayResult result = replay_recordings(recordings, plan, options, output, messages);
+    ReplayResult result =
+        replay_recordings(recordings, plan, options, output, cache ? &*cache : nullptr, messages);
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     output.write(render(result, options.common.format));
@@ -235,6 +256,7 @@ class RunCommand : public Command {
     options.common = common_.values();
     options.traces = traces_;
     options.policy = policy_.text();
+    options.cache = cache_.text();
     options.print_policy = print_policy_;
     options.strict = strict_;
     options.repeats =
@@ -257,7 +279,7 @@ class RunCommand : public Command {
   }
 
   CommonFlags common_;
-  ValueFlag policy_, repeats_, chunk_;
+  ValueFlag policy_, repeats_, chunk_, cache_;
   std::vector<std::string> traces_;
   bool print_policy_ = false;
   bool strict_ = false;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace dspark {
@@ -30,6 +31,7 @@ struct OutcomeTable {
   std::int64_t invalid_rows = 0;       ///< rows with NaN, +inf or no finite value
   std::int64_t impossible_tokens = 0;  ///< recorded tokens of mass 0 under the recorded setting
   std::int64_t near_ties = 0;          ///< decisions that the last bits of a logit could turn
+  std::string first_problem;           ///< the first invalid row or impossible token, for a notice
 
   [[nodiscard]] std::int64_t anchors() const { return static_cast<std::int64_t>(slots.size()); }
 };

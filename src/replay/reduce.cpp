@@ -81,11 +81,9 @@ class AnchorReducer {
                         first_problem_.empty() ? "check the recording"
                                                : "the first invalid row: " + first_problem_);
     }
-    if (!first_problem_.empty() && options_.notice) {
-      options_.notice(fmt::format(
-          "{}: {} invalid rows, {} impossible tokens; blocks are cut before them; first: {}",
-          header_.file, table_.invalid_rows, table_.impossible_tokens, first_problem_));
-    }
+    table_.first_problem = std::move(first_problem_);
+    const std::string notice = invalid_rows_notice(header_.file, table_);
+    if (!notice.empty() && options_.notice) options_.notice(notice);
     return std::move(table_);
   }
 
@@ -575,6 +573,13 @@ class AnchorReducer {
 };
 
 }  // namespace
+
+std::string invalid_rows_notice(const std::string& file, const OutcomeTable& table) {
+  if (table.first_problem.empty()) return {};
+  return fmt::format(
+      "{}: {} invalid rows, {} impossible tokens; blocks are cut before them; first: {}", file,
+      table.invalid_rows, table.impossible_tokens, table.first_problem);
+}
 
 OutcomeTable reduce_anchors(Backend& backend, TraceFile& trace, const Heads& heads,
                             const ReduceRequest& request, const ReplayOptions& options) {

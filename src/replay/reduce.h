@@ -21,4 +21,7 @@ struct ReduceRequest {
                                           const ReduceRequest& request,
                                           const ReplayOptions& options);
 
+/// What the user is told where blocks of `table` were cut; empty if none was.
+[[nodiscard]] std::string invalid_rows_notice(const std::string& file, const OutcomeTable& table);
+
 }  // namespace dspark

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "cost/cost.h"
+#include "replay/cache.h"
 #include "replay/closed_loop.h"
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
@@ -80,11 +81,31 @@ void add_rows(const ReplayJob& job, int threads, ReplayResult& result, Evaluate&
   if (failure) std::rethrow_exception(failure);
 }
 
+/// The table of an anchors trace: kept by an earlier run, or reduced now.
+OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
+  const ReduceRequest request = {
+      .sampling = job.sampling, .verification = job.verification, .worlds = true};
+  const auto reduce = [&] {
+    return reduce_anchors(backend, job.trace, job.heads, request, options);
+  };
+  return options.cache ? options.cache->outcomes(job.trace, job.heads, request, options, reduce)
+                       : reduce();
+}
+
+/// The same for a rounds trace.
+RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
+  const auto replay = [&] {
+    return replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
+  };
+  if (!options.cache) return replay();
+  return options.cache->rounds(job.trace, job.heads,
+                               {.sampling = job.sampling, .verification = job.verification},
+                               options, replay);
+}
+
 void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                          TraceSummary& summary, ReplayResult& result) {
-  const OutcomeTable table = reduce_anchors(
-      backend, job.trace, job.heads,
-      {.sampling = job.sampling, .verification = job.verification, .worlds = true}, options);
+  const OutcomeTable table = outcomes_of(backend, job, options);
   summary.anchors = table.anchors();
   summary.sequences = static_cast<std::int64_t>(table.sequence_offsets.size()) - 1;
   summary.invalid_rows += table.invalid_rows;
@@ -97,8 +118,7 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
 
 void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                         TraceSummary& summary, ReplayResult& result) {
-  const RoundTable table =
-      replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
+  const RoundTable table = rounds_of(backend, job, options);
   std::int64_t reproduced = 0, diverged = 0, censored = 0;
   for (const RoundOutcome& round : table.rounds) {
     reproduced += round.reproduced;

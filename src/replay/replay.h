@@ -17,6 +17,8 @@ namespace dspark {
 inline constexpr std::uint64_t kHostTileBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kDeviceTileBytes = std::uint64_t{1} << 30;
 
+class TableCache;  // cache.h
+
 /// How to work; no result depends on `threads` or `chunk`.
 struct ReplayOptions {
   std::uint64_t seed = 0;
@@ -28,6 +30,7 @@ struct ReplayOptions {
   std::uint64_t tile_bytes = 0;
   std::uint64_t memory_budget = 0;  ///< bytes of host memory; 0: no bound beyond the machine's
   int threads = 1;                  ///< for the evaluate stage
+  TableCache* cache = nullptr;      ///< where tables are kept between runs; may be null
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   /// Called with one line for the user (first invalid row, ...); may be empty.

@@ -38,6 +38,63 @@ struct SamplingLabel {
   std::string top_p_rule;  ///< "water_filling" or "include_crossing"
 };
 
+/// A confidence interval of one number; both ends exist or there is no interval.
+struct Range {
+  double lo = 0;
+  double hi = 0;
+};
+
+/// Intervals of a position's numbers (replay/intervals.h).
+struct PositionIntervals {
+  std::optional<Range> survival, survival_trajectory, survival_visited;
+  std::optional<Range> conditional, predicted_conditional, conditional_ece, predicted;
+};
+
+/// Intervals of a row's numbers (replay/intervals.h).
+struct RowIntervals {
+  std::optional<Range> tau, accepted_per_round, verified_per_round, acceptance_rate;
+  std::optional<Range> cost_per_round, tokens_per_cost, speedup;
+};
+
+/// Where a row's cost goes, as expectations over the rounds of the replay.
+struct Ledger {
+  double rounds = 0;
+  double proposed = 0;  ///< drafts proposed: the block of every round that speculates
+  double verified = 0;  ///< drafts sent to verification
+  double accepted = 0;
+  double wasted = 0;  ///< verified - accepted
+  double draft_cost = 0, verify_cost = 0,
+         accept_cost = 0;                ///< in the cost model's units, over all rounds
+  double rounds_without_acceptance = 0;  ///< rounds that accepted no draft
+  double rounds_trimmed = 0;             ///< rounds that verified no draft although they had some
+  std::optional<double>
+      break_even_tau;  ///< the tau at which this cost per round equals decoding without speculation
+  std::vector<double> scheduled_histogram;  ///< [P+1] share of rounds by verified length
+  std::vector<double> accepted_histogram;   ///< [P+1] share of rounds by accepted drafts
+};
+
+/// How one row compares with another on the same resampled sequences.
+struct PairedComparison {
+  std::string
+      verdict;  ///< "win", "loss" or "within noise", of the row against the best of its table
+  double difference = 0;  ///< tokens_per_cost of the row minus the best row's
+  Range interval;         ///< of the difference
+};
+
+/// One part of a trace: by sequence depth, by confidence, or the whole trace; numbers under
+/// full-length verification.
+struct Stratum {
+  std::string trace;
+  std::string verification;
+  std::string by;                               ///< "trace", "depth" or "confidence"
+  std::string label;                            ///< e.g. "positions 0-63", "confidence 0.2-0.4"
+  double anchors = 0;                           ///< full blocks that started in it
+  std::optional<double> survival;               ///< @1
+  std::optional<double> tau_open_loop;          ///< 1 + Σ survival over its anchors
+  std::optional<double> predicted_conditional;  ///< @1
+  bool worst = false;                           ///< lowest tau_open_loop of its kind
+};
+
 struct PositionResult {
   std::string trace;
   std::string verification;  ///< "greedy" or "probabilistic"
@@ -47,6 +104,9 @@ struct PositionResult {
   std::optional<double> conditional, predicted_conditional, conditional_ece;
   std::optional<double> predicted, predicted_se;
   std::optional<double> top1_agreement;
+  std::optional<double> effective_samples;  ///< off-policy settings: Kish's (Σw)² / Σw²
+  std::optional<double> survival_se;        ///< off-policy settings: standard error of `survival`
+  PositionIntervals intervals;
 };
 
 struct PolicyResult {
@@ -66,6 +126,15 @@ struct PolicyResult {
   std::optional<double> verified_per_round, verified_per_round_se, verified_per_round_on_trajectory;
   std::optional<double> acceptance_rate;
   std::optional<double> cost_per_round, tokens_per_cost, speedup;
+  bool off_policy =
+      false;  ///< an importance-weighted estimate of another setting than the recorded one
+  std::optional<double>
+      effective_samples;  ///< off-policy rows: of the deepest slot that the row uses
+  std::optional<double> early_stop_difference;  ///< share of rounds in which the rule differs from
+                                                ///< its early-stopped form
+  RowIntervals intervals;
+  std::optional<PairedComparison> versus_best;  ///< empty for the best row itself
+  std::optional<Ledger> ledger;
 };
 
 struct ReplayResult {
@@ -74,11 +143,15 @@ struct ReplayResult {
   std::string device;
   std::uint64_t seed = 0;
   std::int32_t repeats = 0;
+  double confidence = 0.95;  ///< level of all intervals
   LinearCost cost;
   std::vector<TraceSummary> traces;
   std::vector<PositionResult> positions;
+  std::vector<Stratum> strata;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
-  double seconds = 0;                 ///< the only field that may differ between two runs
+  /// The fields that may differ between two runs.
+  double seconds = 0;
+  std::optional<bool> cached;  ///< every table was kept by an earlier run; empty: without a cache
 };
 
 /// Sorts `results` by tokens_per_cost, best first; rows without one last; ties keep their order.

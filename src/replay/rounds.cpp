@@ -76,10 +76,8 @@ class RoundReplayer {
                         "no round has a valid first row, so there is nothing to replay",
                         "the first invalid row: " + table_.first_problem);
     }
-    if (!table_.first_problem.empty() && options_.notice) {
-      options_.notice(fmt::format("{}: {} invalid rows; blocks are cut before them; first: {}",
-                                  header_.file, table_.invalid_rows, table_.first_problem));
-    }
+    const std::string notice = invalid_rows_notice(header_.file, table_);
+    if (!notice.empty() && options_.notice) options_.notice(notice);
     return std::move(table_);
   }
 
@@ -492,6 +490,12 @@ std::optional<double> ratio(double sum, double count) {
 }
 
 }  // namespace
+
+std::string invalid_rows_notice(const std::string& file, const RoundTable& table) {
+  if (table.first_problem.empty()) return {};
+  return fmt::format("{}: {} invalid rows; blocks are cut before them; first: {}", file,
+                     table.invalid_rows, table.first_problem);
+}
 
 RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
                          const SamplingLabel& sampling, Verification verification,

@@ -48,6 +48,9 @@ struct RoundTable {
                                        const SamplingLabel& sampling, Verification verification,
                                        const ReplayOptions& options);
 
+/// What the user is told where blocks of `table` were cut; empty if none was.
+[[nodiscard]] std::string invalid_rows_notice(const std::string& file, const RoundTable& table);
+
 /// Positions and rows of a replayed rounds trace (identity fields are the caller's to fill).
 /// Lengths of a policy shorten what was verified: accepted = min(a, ℓ). Where rounds are censored
 /// under a policy, tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows

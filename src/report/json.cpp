@@ -165,6 +165,7 @@ Object object_of(const PolicyResult& row) {
 Object run_of(const ReplayResult& result) {
   Object out;
   out.number("seconds", result.seconds);
+  if (result.cached) out.boolean("cached", *result.cached);
   return out;
 }
 

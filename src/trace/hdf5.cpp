@@ -262,6 +262,14 @@ File File::open(const std::string& path) {
   return file;
 }
 
+int File::descriptor() const {
+  void* handle = nullptr;
+  if (H5Fget_vfd_handle(id_.get(), H5P_DEFAULT, &handle) < 0 || handle == nullptr) {
+    throw internal_error(name_, "HDF5 does not give its descriptor" + last_message());
+  }
+  return *static_cast<int*>(handle);  // open() chose the driver that has one
+}
+
 std::optional<File::Link> File::find(const std::string& path) const {
   std::deque<std::string> parts = split(path);
   Handle group(H5Gopen2(id_.get(), "/", H5P_DEFAULT), H5Gclose);

@@ -97,6 +97,8 @@ class File {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// The descriptor that HDF5 reads from; this file owns it.
+  [[nodiscard]] int descriptor() const;
   [[nodiscard]] Attributes root_attributes() const { return {name_, "", id_.get()}; }
 
   /// The group at `path`, or an empty handle if there is none. Anything else there is an error.

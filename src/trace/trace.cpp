@@ -466,6 +466,8 @@ const TraceHeader& TraceFile::header() const { return impl_->header; }
 
 std::int64_t TraceFile::blocks() const { return impl_->blocks; }
 
+int TraceFile::descriptor() const { return impl_->file.descriptor(); }
+
 std::optional<RowDataInfo> TraceFile::row_data(RowData data) const {
   const auto& stream = impl_->stream(data);
   if (!stream) return std::nullopt;

@@ -28,6 +28,9 @@ class TraceFile {
   [[nodiscard]] const TraceHeader& header() const;
   /// Blocks of the trace: N positions or M rounds; 0 for heads files.
   [[nodiscard]] std::int64_t blocks() const;
+  /// The open file, to read its bytes (pread) and its state (fstat) from: the very file that read()
+  /// reads, also where another one has taken its path. Owned by this object.
+  [[nodiscard]] int descriptor() const;
   /// Shape and type of a streamed dataset, or nothing if the trace does not have it.
   [[nodiscard]] std::optional<RowDataInfo> row_data(RowData data) const;
   /// Reads blocks [first, first + count) of a streamed dataset in RowDataInfo::type to `out`

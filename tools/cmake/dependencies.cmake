@@ -8,6 +8,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_path(DSPARK_RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED
   DOC "Folder that holds Random123/philox.h (package librandom123-dev)")
+find_path(DSPARK_XXHASH_INCLUDE_DIR xxhash.h REQUIRED
+  DOC "Folder that holds xxhash.h (package libxxhash-dev)")
 
 add_library(dspark_yaml INTERFACE)
 if(TARGET yaml-cpp::yaml-cpp)
@@ -20,7 +22,11 @@ add_library(dspark_hdf5 INTERFACE)
 target_include_directories(dspark_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(dspark_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
-add_library(dspark_random123 INTERFACE)
-if(NOT DSPARK_RANDOM123_INCLUDE_DIR STREQUAL "/usr/include")  # a default folder must not be given again
-  target_include_directories(dspark_random123 SYSTEM INTERFACE ${DSPARK_RANDOM123_INCLUDE_DIR})
-endif()
+# Libraries that are headers alone. A default folder must not be given again.
+foreach(name random123 xxhash)
+  string(TOUPPER ${name} upper)
+  add_library(dspark_${name} INTERFACE)
+  if(NOT DSPARK_${upper}_INCLUDE_DIR STREQUAL "/usr/include")
+    target_include_directories(dspark_${name} SYSTEM INTERFACE ${DSPARK_${upper}_INCLUDE_DIR})
+  endif()
+endforeach()
