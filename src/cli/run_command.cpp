@@ -181,7 +181,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     for (const Setting& setting : recording.settings) {
       TraceSummary counted = summary_of(trace);
       replay_trace(*backend,
-                   {trace, heads, setting.verification, setting.sampling, policies, plan.cost},
+                   {trace, heads, setting.verification, setting.sampling, policies, plan.cost,
+                    setting.off_policy},
                    replay_options, counted, result);
       merge_counts(summary, counted);
     }

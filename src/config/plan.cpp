@@ -105,9 +105,9 @@ class PlanReader {
   }
 
   void read_sampling(const YamlNode& node) {
-    reader_.check_map(
-        node, "'sampling'",
-        {.where = "in 'sampling'", .known = {"temperature", "top_k", "top_p", "top_p_rule"}});
+    reader_.check_map(node, "'sampling'",
+                      {.where = "in 'sampling'",
+                       .known = {"temperature", "top_k", "top_p", "top_p_rule", "drafts"}});
     // A field that is not given is an axis of one: the trace's own value.
     std::vector<SamplingChoice> choices = {SamplingChoice{}};
     choices.front().position = node.position;
@@ -130,6 +130,10 @@ class PlanReader {
             [](SamplingChoice& c, std::size_t v) {
               c.top_p_rule = v == 0 ? TopPRule::water_filling : TopPRule::include_crossing;
             });
+    }
+    if (const YamlNode* field = FieldReader::find(node, "drafts")) {
+      cross(choices, reader_.word_axis(*field, {"drafts", {"sampled", "greedy"}}),
+            [](SamplingChoice& c, std::size_t v) { c.greedy_drafts = v == 1; });
     }
     plan_.sampling = std::move(choices);
   }

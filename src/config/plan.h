@@ -23,7 +23,8 @@ struct SamplingChoice {
   std::optional<std::int64_t> top_k;
   std::optional<double> top_p;
   TopPRule top_p_rule = TopPRule::water_filling;
-  SourcePosition position;  ///< of the `sampling` map
+  bool greedy_drafts = false;  ///< drafts are the draft argmax, however they are verified
+  SourcePosition position;     ///< of the `sampling` map
 };
 
 /// One policy with the place it came from.

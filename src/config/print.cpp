@@ -149,6 +149,10 @@ std::string print_sampling(const std::vector<SamplingChoice>& choices) {
                              [](const SamplingChoice& c) -> std::optional<std::string> {
                                return top_p_rule_name(c.top_p_rule);
                              })},
+      {"drafts", axis_of(choices,
+                         [](const SamplingChoice& c) -> std::optional<std::string> {
+                           return c.greedy_drafts ? "greedy" : "sampled";
+                         })},
   };
   std::size_t product = 1;
   std::vector<std::string> fields;

@@ -74,14 +74,16 @@ void add_heads(Digester& digester, const Heads& heads) {
 
 /// Structured bindings again, so that a field that is added is not forgotten here.
 void add_request(Digester& digester, const ReduceRequest& request) {
-  const auto& [sampling, verification, worlds] = request;
-  const auto& [temperature, top_k, top_p, top_p_rule] = sampling;
+  const auto& [sampling, verification, worlds, off_policy] = request;
+  const auto& [temperature, top_k, top_p, top_p_rule, drafts] = sampling;
   digester.add(temperature);
   digester.add(top_k);
   digester.add(top_p);
   digester.add_text(top_p_rule);
+  digester.add_text(drafts);
   digester.add_text(verification_name(verification));
   digester.add(worlds);
+  digester.add(off_policy);
 }
 
 // --- the folder ---
@@ -118,7 +120,8 @@ TableShape shape_of(const TraceFile& trace, const ReduceRequest& request,
   return {.blocks = trace.blocks(),
           .block_size = trace.header().block_size,
           .repeats = options.repeats,
-          .greedy = request.verification == Verification::greedy,
+          .greedy = request.verification == Verification::greedy || request.sampling.drafts == "greedy",
+          .off_policy = request.off_policy,
           .memory_budget = resolve_memory_budget(options.memory_budget)};
 }
 

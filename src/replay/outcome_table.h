@@ -10,22 +10,28 @@
 namespace dspark {
 
 /// Outcomes of an anchors trace under one sampling setting. N positions, P draft slots, S repeats.
-/// Slot k = 1..P is index k-1.
+/// Slot k = 1..P is index k-1. Off policy the setting is another than the recorded one: p, q, and
+/// so beta and alpha, are of the setting asked for, and `importance` says how much likelier it
+/// makes each recorded token.
 struct OutcomeTable {
   std::int32_t block_size = 0;  ///< P
   std::int32_t repeats = 0;     ///< S; 0 where no worlds are needed
-  bool greedy = false;
+  bool greedy = false;          ///< drafts are deterministic: argmax drafts, however verified
   bool has_confidence = false;
   std::vector<std::int64_t> sequence_offsets;  ///< [sequences + 1]
 
   std::vector<std::uint8_t>
       slots;  ///< [N] slots a policy sees: min(P, left), cut before the first invalid row
   std::vector<double> beta;   ///< [N, P] P(the recorded token came by acceptance); greedy: 1 or 0
-  std::vector<double> alpha;  ///< [N, P] Σ min(p, q); greedy: = beta
+  std::vector<double> alpha;  ///< [N, P] Σ min(p, q); greedy: p of the draft while all before it
+                              ///< are the recorded tokens, else 0
+  std::vector<double>
+      importance;  ///< [N, P] off policy: p(y) asked for / p(y) recorded; else empty
   std::vector<float>
       confidence;  ///< [N, P] along the recorded text; greedy: of the drafted chain; NaN: none
   std::vector<std::uint8_t>
-      agreement;  ///< [N, P] 1 if draft and target argmax are equal (given the recorded prefix)
+      agreement;  ///< [N, P] 1 if draft and target argmax are equal (given the recorded prefix;
+                  ///< greedy: 0 behind the first draft that is not the recorded token)
   std::vector<float> world_confidence;  ///< [N, S, worlds_per_repeat(P)], see world_offset()
 
   std::int64_t invalid_rows = 0;       ///< rows with NaN, +inf or no finite value
@@ -34,6 +40,7 @@ struct OutcomeTable {
   std::string first_problem;           ///< the first invalid row or impossible token, for a notice
 
   [[nodiscard]] std::int64_t anchors() const { return static_cast<std::int64_t>(slots.size()); }
+  [[nodiscard]] bool off_policy() const { return !importance.empty(); }
 };
 
 /// Confidences that differ between worlds: a world rejected at slot r (1-based) has its own

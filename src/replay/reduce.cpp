@@ -32,14 +32,16 @@ class AnchorReducer {
         options_(options),
         heads_(backend, heads, header_.vocab_size_logical),
         tokens_(trace.read_anchor_tokens(options.memory_budget)),
-        rule_(sampling_rule(request.sampling, request.verification, header_.vocab_size_logical)),
         vocab_(header_.vocab_size_logical),
         block_(header_.block_size),
+        off_policy_(request.off_policy),
+        greedy_verification_(request.verification == Verification::greedy),
         status_(backend) {
+    choose_rules(request.sampling);
     const bool hidden = trace.row_data(RowData::draft_hidden).has_value();
     const std::int64_t n = trace.blocks();
     table_.block_size = block_;
-    table_.greedy = request.verification == Verification::greedy;
+    table_.greedy = greedy_verification_ || request.sampling.drafts == "greedy";
     table_.has_confidence = hidden && heads.has_confidence();
     table_.repeats =
         request.worlds && table_.has_confidence && !table_.greedy ? options.repeats : 0;
@@ -50,6 +52,7 @@ class AnchorReducer {
     table_.slots.assign(static_cast<std::size_t>(n), 0);
     table_.beta.assign(cells, 0.0);
     table_.alpha.assign(cells, 0.0);
+    if (off_policy_) table_.importance.assign(cells, 0.0);
     table_.confidence.assign(cells, std::numeric_limits<float>::quiet_NaN());
     table_.agreement.assign(cells, 0);
     table_.world_confidence.assign(static_cast<std::size_t>(n) * worlds_per_anchor(),
@@ -66,7 +69,7 @@ class AnchorReducer {
       const std::int64_t count = std::min(chunk_, n - first);
       load(first, count);
       if (table_.greedy) {
-        reduce_greedy();
+        reduce_chain();
       } else {
         reduce_probabilistic();
         if (table_.repeats > 0) sample_worlds();
@@ -102,14 +105,28 @@ class AnchorReducer {
     std::int32_t token;
   };
 
+  /// The laws of target and draft rows under the setting replayed, and the recorded target law.
+  void choose_rules(const SamplingLabel& asked) {
+    const Verification sampled = Verification::probabilistic;
+    target_rule_ = sampling_rule(asked, greedy_verification_ ? Verification::greedy : sampled, vocab_);
+    draft_rule_ = target_rule_;
+    if (asked.drafts == "greedy") draft_rule_.greedy = true;
+    SamplingLabel recorded = asked;  // a trace does not record its top-p rule
+    recorded.temperature = header_.temperature;
+    recorded.top_k = header_.top_k;
+    recorded.top_p = header_.top_p;
+    recorded_rule_ = sampling_rule(recorded, sampled, vocab_);
+  }
+
   [[nodiscard]] std::size_t worlds_per_anchor() const {
     return static_cast<std::size_t>(table_.repeats) *
            static_cast<std::size_t>(worlds_per_repeat(block_));
   }
 
   void check_table_size(std::int64_t n) const {
-    const std::uint64_t per_anchor = static_cast<std::uint64_t>(block_) * (8 + 8 + 4 + 1) + 2 +
-                                     worlds_per_anchor() * sizeof(float);
+    const std::uint64_t per_anchor =
+        static_cast<std::uint64_t>(block_) * (8 + 8 + 4 + 1 + (off_policy_ ? 8 : 0)) + 2 +
+        worlds_per_anchor() * sizeof(float);
     const std::uint64_t bytes = per_anchor * static_cast<std::uint64_t>(n);
     if (options_.memory_budget > 0 && bytes > options_.memory_budget) {
       throw trace_error(
@@ -166,7 +183,12 @@ class AnchorReducer {
     positions_ = std::min(count + block_ - 1, trace_.blocks() - first);
     backbone_ = backbone_stream_->load(first, count);
     target_ = target_stream_->load(first, positions_);
-    backend_.row_laws({.logits = target_, .rule = rule_, .laws = target_laws_.view(positions_)});
+    const auto laws = target_laws_.view(positions_);
+    if (off_policy_) {
+      backend_.row_laws({.logits = target_, .rule = recorded_rule_, .laws = laws});
+      target_laws_.download(recorded_law_, positions_);
+    }
+    backend_.row_laws({.logits = target_, .rule = target_rule_, .laws = laws});
     target_laws_.download(target_law_, positions_);
   }
 
@@ -204,8 +226,15 @@ class AnchorReducer {
     report(slot ? fmt::format("{}[{}, {}] has {}", dataset, row, *slot - 1, what)
                 : fmt::format("{}[{}] has {}", dataset, row, what));
   }
-  /// False if target row `position` is invalid or its recorded next token impossible; counts each
-  /// once.
+  /// Probability of the recorded token under the recorded setting, in units of 2^-61.
+  [[nodiscard]] std::uint64_t recorded_probability(std::int64_t position, std::int32_t token,
+                                                   const PairOutcome& outcome) const {
+    if (!off_policy_) return outcome.target_token;
+    return law_probability(recorded_law_[static_cast<std::size_t>(position - first_)],
+                           outcome.target_logit, token);
+  }
+  /// False if target row `position` is invalid or its recorded next token impossible under the
+  /// recorded setting; counts each once.
   bool target_valid(std::int64_t position, std::int32_t token, const PairOutcome& outcome) {
     const RowLaw& law = target_law_[static_cast<std::size_t>(position - first_)];
     auto& counted = target_counted_[static_cast<std::size_t>(position)];
@@ -214,8 +243,9 @@ class AnchorReducer {
       counted = 1;
       return false;
     }
-    bool possible = outcome.target_token > 0;
-    if (table_.greedy && law.argmax != token) {
+    if (outcome.valid == 0) return true;  // the draft row is invalid: nothing is known of the token
+    bool possible = recorded_probability(position, token, outcome) > 0;
+    if (greedy_verification_ && !off_policy_ && law.argmax != token) {
       possible =
           static_cast<double>(law.max_logit) - static_cast<double>(outcome.target_logit) < kNearTie;
       if (possible && !counted) ++table_.near_ties;
@@ -262,7 +292,7 @@ class AnchorReducer {
                           .w2 = heads_.markov_w2,
                           .out = draft,
                           .status = status_.data()});
-    backend_.row_laws({.logits = draft, .rule = rule_, .laws = laws});
+    backend_.row_laws({.logits = draft, .rule = draft_rule_, .laws = laws});
     backend_.compare_pairs({.target = target_,
                             .target_laws = target_laws_.const_view(positions_),
                             .draft = draft,
@@ -296,7 +326,15 @@ class AnchorReducer {
     return static_cast<std::int32_t>(std::min<std::int64_t>(block_, end - anchor));
   }
 
-  // --- probabilistic verification: draft rows along the recorded text ---
+  void store_importance(const Cell& cell, std::int32_t token, const PairOutcome& outcome) {
+    if (!off_policy_) return;
+    const std::uint64_t recorded =
+        recorded_probability(cell.anchor + cell.slot - 1, token, outcome);
+    table_.importance[cell_index(cell)] =
+        static_cast<double>(outcome.target_token) / static_cast<double>(recorded);
+  }
+
+  // --- sampled drafts: draft rows along the recorded text ---
 
   void reduce_probabilistic() {
     cells_.clear();
@@ -329,6 +367,7 @@ class AnchorReducer {
       const double q = static_cast<double>(outcome.draft_token);
       table_.beta[at] = q >= p ? 1.0 : q / p;
       table_.alpha[at] = std::min(1.0, static_cast<double>(outcome.alpha) * kProbabilityUnit);
+      store_importance(cell, pair_[i].token, outcome);
       table_.agreement[at] =
           law.argmax == target_law_[static_cast<std::size_t>(pair_[i].target_row)].argmax;
     }
@@ -338,9 +377,9 @@ class AnchorReducer {
       table_.confidence[cell_index(cells_[i])] = score_[i];
   }
 
-  // --- greedy verification: the drafted chain ---
+  // --- deterministic drafts: the drafted chain ---
 
-  void reduce_greedy() {
+  void reduce_chain() {
     std::vector<std::int32_t> chain(
         static_cast<std::size_t>(count_));  // latest token of each block
     std::vector<std::uint8_t> on_text(static_cast<std::size_t>(count_), 1);
@@ -373,17 +412,33 @@ class AnchorReducer {
             static_cast<double>(law.max_logit) - static_cast<double>(law.second_logit) < kNearTie) {
           ++table_.near_ties;
         }
-        const std::size_t at = cell_index(cell);
-        const bool agrees = law.argmax == pair_[i].token;
         chain[block] = law.argmax;
-        table_.agreement[at] = on_text[block] && agrees;
-        on_text[block] = on_text[block] && agrees;
-        table_.beta[at] = table_.alpha[at] = on_text[block] ? 1.0 : 0.0;
+        if (on_text[block]) {
+          on_text[block] = law.argmax == pair_[i].token;
+          store_draft(cell, law, i, on_text[block] != 0);
+        }
       }
       if (!table_.has_confidence) continue;
       score(cells_, previous_token_);
       for (std::size_t i = 0; i < cells_.size(); ++i)
         table_.confidence[cell_index(cells_[i])] = score_[i];
+    }
+  }
+
+  /// Outcome of a draft whose block has been the recorded text so far; `matches`: and still is.
+  void store_draft(const Cell& cell, const RowLaw& law, std::size_t i, bool matches) {
+    const std::size_t at = cell_index(cell);
+    const std::int32_t target_argmax =
+        target_law_[static_cast<std::size_t>(pair_[i].target_row)].argmax;
+    table_.beta[at] = matches ? 1.0 : 0.0;
+    store_importance(cell, pair_[i].token, outcome_[i]);
+    if (greedy_verification_ && !off_policy_) {
+      // A near tie may have gone the other way in the recording: the recorded token decides.
+      table_.alpha[at] = table_.beta[at];
+      table_.agreement[at] = matches;
+    } else {
+      table_.alpha[at] = std::min(1.0, static_cast<double>(outcome_[i].alpha) * kProbabilityUnit);
+      table_.agreement[at] = law.argmax == target_argmax;
     }
   }
 
@@ -435,10 +490,7 @@ class AnchorReducer {
       const auto slots = table_.slots[static_cast<std::size_t>(cell.anchor)];
       if (cell.slot >= slots) continue;
       const std::size_t row = static_cast<std::size_t>(cell.anchor * block_);
-      double weight = 1.0 - table_.beta[row + static_cast<std::size_t>(cell.slot) - 1];
-      for (std::int32_t k = 1; k < cell.slot; ++k)
-        weight *= table_.beta[row + static_cast<std::size_t>(k) - 1];
-      if (!(weight > 0)) continue;
+      if (!can_be_rejected(row, static_cast<std::size_t>(cell.slot))) continue;
       for (std::int32_t s = 0; s < table_.repeats; ++s) {
         worlds_.push_back({cell.anchor, cell.slot, s, -1});
         pair_of_world.push_back(static_cast<std::int32_t>(i));
@@ -472,6 +524,18 @@ class AnchorReducer {
     }
     // Where the excess vanishes in the integers the rejection has no mass worth a world.
     std::erase_if(worlds_, [](const World& world) { return world.token < 0; });
+  }
+
+  /// True if the round whose cells start at `row` can reach `slot` along the text and be rejected
+  /// there.
+  [[nodiscard]] bool can_be_rejected(std::size_t row, std::size_t slot) const {
+    const std::size_t at = row + slot - 1;
+    // Off policy the recorded token at the slot itself says nothing: it is integrated out.
+    if (!((off_policy_ ? table_.alpha[at] : table_.beta[at]) < 1.0)) return false;
+    for (std::size_t i = row; i < at; ++i) {
+      if (!(table_.beta[i] > 0) || (off_policy_ && !(table_.importance[i] > 0))) return false;
+    }
+    return true;
   }
 
   /// Confidence at slot k of each world, and its draft x_k where a later slot needs it.
@@ -515,7 +579,7 @@ class AnchorReducer {
                           .w2 = heads_.markov_w2,
                           .out = draft,
                           .status = status_.data()});
-    backend_.row_laws({.logits = draft, .rule = rule_, .laws = draft_laws_.view(rows)});
+    backend_.row_laws({.logits = draft, .rule = draft_rule_, .laws = draft_laws_.view(rows)});
     backend_.sample_rows({.logits = draft,
                           .laws = draft_laws_.const_view(rows),
                           .row = index_.upload(row),
@@ -541,9 +605,11 @@ class AnchorReducer {
   const ReplayOptions& options_;
   DeviceHeads heads_;
   AnchorTokens tokens_;
-  SamplingRule rule_;
   std::int32_t vocab_;
   std::int32_t block_;
+  bool off_policy_;
+  bool greedy_verification_;
+  SamplingRule target_rule_, draft_rule_, recorded_rule_;
   OutcomeTable table_;
   std::vector<std::uint8_t> target_counted_;
   std::string first_problem_;
@@ -563,7 +629,7 @@ class AnchorReducer {
   // The chunk at hand.
   std::int64_t first_ = 0, count_ = 0, positions_ = 0;
   Rows backbone_, target_;
-  std::vector<RowLaw> target_law_, draft_law_;
+  std::vector<RowLaw> target_law_, recorded_law_, draft_law_;  // recorded_law_: off policy only
   std::vector<PairOutcome> outcome_;
   std::vector<RowPair> pair_;
   std::vector<Cell> cells_;

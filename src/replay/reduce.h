@@ -8,15 +8,18 @@ namespace dspark {
 
 /// What the reduce stage has to produce.
 struct ReduceRequest {
-  SamplingLabel sampling;  ///< the recorded setting
+  SamplingLabel sampling;  ///< the setting replayed
   Verification verification = Verification::probabilistic;
   bool worlds = false;  ///< sample worlds (a policy looks at confidences)
+  /// The setting is another than the recorded one: the trace's temperature, top_k and top_p with
+  /// `sampling`'s top-p rule, which a trace does not record. Must be covered by it (off_policy.h).
+  bool off_policy = false;
 };
 
 /// Reduces an anchors trace (replay.md: "The coupling", "What needs sampled worlds", "Greedy
-/// verification"). The result does not depend on `options.chunk` or on the backend. Memory: the
-/// heads, `tile_bytes` of vocabulary-wide rows (at least one anchor's), and the table. Throws
-/// Error(trace) if no block has a valid first row.
+/// verification", "Another temperature"). The result does not depend on `options.chunk` or on the
+/// backend. Memory: the heads, `tile_bytes` of vocabulary-wide rows (at least one anchor's), and
+/// the table. Throws Error(trace) if no block has a valid first row.
 [[nodiscard]] OutcomeTable reduce_anchors(Backend& backend, TraceFile& trace, const Heads& heads,
                                           const ReduceRequest& request,
                                           const ReplayOptions& options);

@@ -1,10 +1,14 @@
 #include "replay/replay.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 
 #include "cost/cost.h"
 #include "replay/cache.h"
+#include "replay/causality.h"
 #include "replay/closed_loop.h"
+#include "replay/off_policy.h"
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #include "replay/rounds.h"
@@ -83,8 +87,10 @@ void add_rows(const ReplayJob& job, int threads, ReplayResult& result, Evaluate&
 
 /// The table of an anchors trace: kept by an earlier run, or reduced now.
 OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
-  const ReduceRequest request = {
-      .sampling = job.sampling, .verification = job.verification, .worlds = true};
+  const ReduceRequest request = {.sampling = job.sampling,
+                                 .verification = job.verification,
+                                 .worlds = true,
+                                 .off_policy = job.off_policy};
   const auto reduce = [&] {
     return reduce_anchors(backend, job.trace, job.heads, request, options);
   };
@@ -103,6 +109,53 @@ RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions
                                options, replay);
 }
 
+/// Rows that rest on too few effective samples keep their estimates and lose their place in the
+/// ranking.
+void refuse_to_rank(const ReplayJob& job, const ReplayOptions& options, std::size_t first,
+                    ReplayResult& result) {
+  std::size_t refused = 0;
+  for (std::size_t i = first; i < result.results.size(); ++i) {
+    PolicyResult& row = result.results[i];
+    if (row.effective_samples.value_or(0) >= kMinEffectiveSamples) continue;
+    row.tokens_per_cost.reset();
+    row.speedup.reset();
+    ++refused;
+  }
+  if (refused == 0 || !options.notice) return;
+  options.notice(fmt::format(
+      "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {:g}) "
+      "rest on fewer than {:g} effective samples and are not ranked; record more, or a trace with "
+      "this setting",
+      job.trace.header().file, refused, result.results.size() - first,
+      verification_name(job.verification), job.sampling.temperature, kMinEffectiveSamples));
+}
+
+void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const ReplayOptions& options,
+                    ReplayResult& result) {
+  const std::size_t first = result.results.size();
+  add_positions(job, off_policy_positions(table), result);
+  add_rows(job, options.threads, result, [&](const Policy& policy) {
+    return evaluate_off_policy(table, policy, job.cost, job.verification);
+  });
+  refuse_to_rank(job, options, first, result);
+}
+
+/// Whether the row is lossless, and how far its rule is from its early-stopped form (a causal one
+/// is not); `table` null: that cannot be said.
+void judge_causality(const ReplayJob& job, const Policy& policy, const OutcomeTable* table,
+                     PolicyResult& row) {
+  const LengthRule rule = length_rule(policy, job.cost);
+  const bool causal = !uses_confidence(policy) || is_causal(rule, job.trace.header().block_size);
+  row.lossless =
+      causal || job.verification == Verification::greedy || job.sampling.drafts == "greedy";
+  if (causal) {
+    row.early_stop_difference = 0.0;
+  } else if (table != nullptr) {
+    row.early_stop_difference =
+        early_stop_difference(*table, round_starts(*table, policy, job.cost), rule);
+  }
+}
+
 void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                          TraceSummary& summary, ReplayResult& result) {
   const OutcomeTable table = outcomes_of(backend, job, options);
@@ -111,9 +164,16 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
   summary.invalid_rows += table.invalid_rows;
   summary.impossible_tokens += table.impossible_tokens;
   summary.near_ties += table.near_ties;
+  if (job.off_policy) {
+    add_off_policy(job, table, options, result);
+    return;
+  }
   add_positions(job, open_loop(table), result);
-  add_rows(job, options.threads, result,
-           [&](const Policy& policy) { return evaluate_anchors(table, policy, job.cost); });
+  add_rows(job, options.threads, result, [&](const Policy& policy) {
+    PolicyResult row = evaluate_anchors(table, policy, job.cost);
+    judge_causality(job, policy, &table, row);
+    return row;
+  });
 }
 
 void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
@@ -132,8 +192,11 @@ void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOpti
   summary.censored = censored;
   summary.invalid_rows += table.invalid_rows;
   add_positions(job, round_positions(table), result);
-  add_rows(job, options.threads, result,
-           [&](const Policy& policy) { return evaluate_rounds(table, policy, job.cost); });
+  add_rows(job, options.threads, result, [&](const Policy& policy) {
+    PolicyResult row = evaluate_rounds(table, policy, job.cost);
+    judge_causality(job, policy, nullptr, row);
+    return row;
+  });
 }
 
 }  // namespace

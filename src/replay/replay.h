@@ -42,9 +42,10 @@ struct ReplayJob {
   TraceFile& trace;
   const Heads& heads;
   Verification verification;
-  SamplingLabel sampling;  ///< the setting replayed; must be the recorded one (anchors)
+  SamplingLabel sampling;  ///< the setting replayed
   std::vector<Policy> policies;
   LinearCost cost;
+  bool off_policy = false;  ///< another setting than the recorded one (anchors only): estimates
 };
 
 /// Replays a trace of kind anchors or rounds and appends to `result` its positions and rows

@@ -36,6 +36,9 @@ struct SamplingLabel {
   std::int64_t top_k = 0;
   double top_p = 1;
   std::string top_p_rule;  ///< "water_filling" or "include_crossing"
+  /// "sampled" from the draft law, or "greedy": its argmax, then verified like any other draft.
+  /// Greedy verification always has greedy drafts.
+  std::string drafts = "sampled";
 };
 
 /// A confidence interval of one number; both ends exist or there is no interval.
@@ -118,8 +121,11 @@ struct PolicyResult {
   std::int32_t concurrency = 1;
   bool lossless = true;
   std::optional<double> tau, tau_interior;
-  std::optional<double> tau_lo, tau_hi;  ///< bracket where rounds are censored (rounds traces)
+  std::optional<double> tau_se;          ///< off-policy rows: standard error of `tau`
+  std::optional<double> tau_lo, tau_hi;  ///< bracket where rounds are censored (rounds traces,
+                                         ///< greedy along a sampled text)
   std::optional<std::int64_t> censored_rounds;
+  std::optional<double> censored_share;  ///< off-policy greedy rows: of the blocks looked at
   std::optional<double> rounds;
   std::optional<double> tokens;
   std::optional<double> accepted_per_round;

@@ -180,7 +180,7 @@ class Load {
 template <class Archive, class Table>
 void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) {
   auto& [block_size, repeats, greedy, has_confidence, sequence_offsets, slots, beta, alpha,
-         confidence, agreement, world_confidence, invalid_rows, impossible_tokens, near_ties,
+         importance, confidence, agreement, world_confidence, invalid_rows, impossible_tokens, near_ties,
          first_problem] = table;
   archive.number(block_size);
   archive.number(repeats);
@@ -194,6 +194,7 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
   archive.list(slots, blocks);
   archive.list(beta, cells);
   archive.list(alpha, cells);
+  archive.list(importance, shape.off_policy ? cells : 0);
   archive.list(confidence, cells);
   archive.list(agreement, cells);
   archive.list(world_confidence,

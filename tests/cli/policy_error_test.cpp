@@ -51,19 +51,30 @@ TEST_F(PolicyError, ALengthAboveTheBlockSizeOfTheTrace) {
                {policy_ + ":3:", "4", "block size 3"});
 }
 
-TEST_F(PolicyError, ATemperatureThatWasNotRecorded) {
-  expect_error(run("version: 1\nsampling: {temperature: 0.5}\n"), 3,
-               {policy_ + ":2:", "temperature 0.5", "tiny.h5", "(1)"});
+TEST_F(PolicyError, AnotherSettingOfRounds) {
+  const std::string rounds = bundled("rounds_code_t1.h5");
+  expect_error(run("version: 1\nsampling: {temperature: 0.5}\n", rounds), 3,
+               {policy_ + ":2:", "temperature 0.5", "rounds_code_t1.h5", "(1)"});
+  expect_error(run("version: 1\nsampling: {top_k: 20}\n", rounds), 3,
+               {policy_ + ":2:", "top_k 20"});
+  expect_error(run("version: 1\nsampling: {top_p: 0.9}\n", rounds), 3,
+               {policy_ + ":2:", "top_p 0.9"});
+  expect_error(run("version: 1\nsampling: {drafts: greedy}\n", rounds), 3,
+               {policy_ + ":2:", "drafts greedy"});
 }
 
-TEST_F(PolicyError, AFilterThatWasNotRecorded) {
-  expect_error(run("version: 1\nsampling: {top_k: 20}\n"), 3, {policy_ + ":2:", "top_k 20"});
-  expect_error(run("version: 1\nsampling: {top_p: 0.9}\n"), 3, {policy_ + ":2:", "top_p 0.9"});
+TEST_F(PolicyError, ATemperatureAboveZeroOfAGreedyTrace) {
+  const std::string greedy = folder_.file("greedy.h5");
+  write_tiny_trace(greedy, {.temperature = 0});
+  expect_error(run("version: 1\nsampling: {temperature: 0.5}\n", greedy), 3,
+               {policy_ + ":2:", "temperature 0.5", "greedy.h5", "(0)"});
 }
 
-TEST_F(PolicyError, AVerificationThatNoTraceWasRecordedWith) {
-  expect_error(run("version: 1\nverification: [probabilistic, greedy]\n"), 3,
-               {policy_ + ":2:", "greedy", "no trace"});
+TEST_F(PolicyError, AVerificationThatNoTraceAnswers) {
+  const std::string greedy = folder_.file("greedy.h5");
+  write_tiny_trace(greedy, {.temperature = 0});
+  expect_error(run("version: 1\nverification: [probabilistic, greedy]\n", greedy), 3,
+               {policy_ + ":2:", "probabilistic", "no trace"});
 }
 
 TEST_F(PolicyError, APolicyThatNeedsConfidencesWhereThereAreNone) {

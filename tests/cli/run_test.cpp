@@ -128,6 +128,52 @@ TEST_F(Run, TheTopPRuleMayBeSwept) {
   EXPECT_EQ(2 * crossing, result["results"].size());
 }
 
+TEST_F(Run, ASettingThatWasNotRecordedIsEstimatedAndNotRankedOnFewSamples) {
+  const nlohmann::json result =
+      result_of({sampled_}, "version: 1\nsampling: {temperature: [1, 0.7]}\n");
+  EXPECT_EQ(result["traces"].size(), 1U);
+  std::size_t estimates = 0;
+  for (const auto& row : result["results"]) {
+    EXPECT_TRUE(row["lossless"].get<bool>());
+    EXPECT_GE(row["tau"].get<double>(), 1);
+    EXPECT_FALSE(row["verified_per_round"].is_null());
+    const bool recorded = row["sampling"]["temperature"] == 1;
+    EXPECT_EQ(row["tokens_per_cost"].is_null(), !recorded) << row;
+    EXPECT_EQ(row["speedup"].is_null(), !recorded) << row;
+    EXPECT_EQ(row["rounds"].is_null(), !recorded) << row;
+    estimates += recorded ? 0 : 1;
+  }
+  EXPECT_EQ(2 * estimates, result["results"].size());
+  EXPECT_THAT(notes_, testing::ElementsAre(
+                          testing::HasSubstr("probabilistic verification at temperature 0.7"),
+                          testing::HasSubstr("rest on fewer than 100 effective samples")));
+}
+
+TEST_F(Run, GreedyVerificationOfASampledTraceHasABracket) {
+  const nlohmann::json result =
+      result_of({sampled_}, "version: 1\nverification: [greedy, probabilistic]\n");
+  std::size_t greedy = 0;
+  for (const auto& row : result["results"]) {
+    EXPECT_EQ(row["tau_lo"].is_null(), row["verification"] == "probabilistic");
+    if (row["verification"] == "probabilistic") continue;
+    EXPECT_LE(row["tau_lo"].get<double>(), row["tau_hi"].get<double>());
+    EXPECT_FALSE(row["censored_rounds"].is_null());
+    ++greedy;
+  }
+  EXPECT_EQ(2 * greedy, result["results"].size());
+}
+
+TEST_F(Run, GreedyDraftsWithSampledVerificationNeedNoWorlds) {
+  const nlohmann::json result = result_of({sampled_}, "version: 1\nsampling: {drafts: greedy}\n");
+  EXPECT_TRUE(notes_.empty());
+  for (const auto& row : result["results"]) {
+    EXPECT_EQ(row["verification"], "probabilistic");
+    EXPECT_TRUE(row["verified_per_round_se"].is_null()) << "exact";
+    EXPECT_EQ(row["verified_per_round"], row["verified_per_round_on_trajectory"]);
+    EXPECT_FALSE(row["tokens_per_cost"].is_null());
+  }
+}
+
 TEST_F(Run, WithoutConfidencesTheDefaultSweepSaysWhatItLeavesOut) {
   write_tiny_trace(sampled_, {.with_confidence_head = false});
   EXPECT_THAT(policies_in(result_of({sampled_})),
@@ -163,7 +209,7 @@ TEST_F(Run, APolicyFileMayComeFromStandardInput) {
 
 TEST_F(Run, ThePrintedPolicyFileReadsBackAsItself) {
   for (const std::string text :
-       {"version: 1\n",
+       {"version: 1\n", "version: 1\nsampling: {drafts: [greedy, sampled]}\n",
         "version: 1\nverification: probabilistic\nsampling: {temperature: 1, top_p_rule: "
         "include_crossing}\ncost: {linear: {draft: 1, verify_base: 2, verify_token: 0.25, accept: "
         "0}}\npolicies:\n  - {policy: threshold, threshold: {from: 0.1, to: 0.5, step: 0.1}}\n  - "

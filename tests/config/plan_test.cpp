@@ -107,6 +107,17 @@ TEST(Sampling, IsTheProductOfItsAxes) {
   }
 }
 
+TEST(Sampling, DraftsAreSampledUnlessTheFileSaysGreedy) {
+  EXPECT_FALSE(parse_plan(with_version("sampling: {top_k: 5}"), "p").sampling[0].greedy_drafts);
+  const Plan plan =
+      parse_plan(with_version("sampling: {drafts: [greedy, sampled], temperature: [1, 2]}"), "p");
+  ASSERT_EQ(plan.sampling.size(), 4u);
+  EXPECT_TRUE(plan.sampling[0].greedy_drafts);
+  EXPECT_FALSE(plan.sampling[1].greedy_drafts);
+  EXPECT_EQ(plan.sampling[1].temperature, 1);
+  EXPECT_EQ(plan.sampling[2].temperature, 2);
+}
+
 TEST(Sampling, GivesEqualValuesOnce) {
   EXPECT_EQ(parse_plan(with_version("sampling: {temperature: [1, 1.0, 0x1]}"), "p").sampling.size(),
             1u);
@@ -119,6 +130,7 @@ TEST(Sampling, ChecksItsRanges) {
   expect_error(with_version("sampling: {top_k: -1}"), "2:19", "at least 0");
   expect_error(with_version("sampling: {top_p_rule: exact}"), "2:24",
                "give water_filling or include_crossing");
+  expect_error(with_version("sampling: {drafts: argmax}"), "2:20", "give sampled or greedy");
   expect_error(with_version("sampling: {}"), "2:11", "an empty map");
   expect_error(with_version("sampling: 1"), "2:11", "must be a map, not '1'");
   expect_error(with_version("sampling: {temprature: 1}"), "2:12", "did you mean 'temperature'?");

@@ -19,6 +19,7 @@ void expect_same(const Plan& a, const Plan& b) {
     EXPECT_EQ(a.sampling[i].top_k, b.sampling[i].top_k) << i;
     EXPECT_EQ(a.sampling[i].top_p, b.sampling[i].top_p) << i;
     EXPECT_EQ(a.sampling[i].top_p_rule, b.sampling[i].top_p_rule) << i;
+    EXPECT_EQ(a.sampling[i].greedy_drafts, b.sampling[i].greedy_drafts) << i;
   }
   EXPECT_EQ(a.cost.draft, b.cost.draft);
   EXPECT_EQ(a.cost.verify_base, b.cost.verify_base);
@@ -52,7 +53,8 @@ TEST(PrintPlan, WritesAFileThatAPersonWouldWrite) {
   EXPECT_EQ(print_plan(plan),
             "version: 1\n"
             "verification: [greedy, probabilistic]\n"
-            "sampling: {temperature: 1, top_k: 0, top_p: 1, top_p_rule: water_filling}\n"
+            "sampling: {temperature: 1, top_k: 0, top_p: 1, top_p_rule: water_filling, drafts: "
+            "sampled}\n"
             "cost: {linear: {draft: 0.5, verify_base: 1, verify_token: 0.45, accept: 0.02}}\n"
             "concurrency: [1]\n"
             "policies:\n"
@@ -73,6 +75,8 @@ TEST(PrintPlan, ReadsBackToTheSamePlan) {
   expect_round_trip("version: 1\n");
   expect_round_trip("version: 1\nverification: greedy\n");
   expect_round_trip(with_version("sampling: {temperature: [0.7, 1], top_p: [0.9, 1e-5]}"));
+  expect_round_trip(with_version("sampling: {drafts: greedy}"));
+  expect_round_trip(with_version("sampling: {drafts: [greedy, sampled], temperature: [0, 1]}"));
   expect_round_trip(
       with_version("sampling: {top_k: [0, 40], top_p_rule: [include_crossing, "
                    "water_filling]}"));

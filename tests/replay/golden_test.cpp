@@ -11,6 +11,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/closed_loop.h"
+#include "replay/off_policy.h"
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #ifdef DSPARK_CUDA
@@ -219,6 +220,36 @@ TEST_P(Golden, PositionsHaveTheRightSurvivalAndCalibration) {
       expect_within_errors(got.predicted, got.predicted_se.value_or(0),
                            golden.at("predicted_sampled")[k], golden.at("predicted_sampled_se")[k],
                            what + " predicted");
+    }
+  }
+}
+
+TEST_P(Golden, OtherTemperaturesHaveTheRightSurvivalAndEffectiveSamples) {
+  if (!recording_->golden.contains("other_settings")) {
+    EXPECT_TRUE(recording_->table.greedy) << "nothing can be estimated from a greedy recording";
+    return;
+  }
+  const std::unique_ptr<TraceFile> trace = TraceFile::open((trace_folder() / GetParam()).string());
+  const Heads heads = load_heads(*trace, "", 0);
+  const std::unique_ptr<Backend> backend = make_backend();
+  for (const json& want : recording_->golden.at("other_settings")) {
+    const double temperature = want.at("temperature");
+    const OutcomeTable table = reduce_anchors(
+        *backend, *trace, heads,
+        {.sampling = {temperature, 0, 1, "water_filling"},
+         .verification = temperature > 0 ? Verification::probabilistic : Verification::greedy,
+         .worlds = false,
+         .off_policy = true},
+        {});
+    const std::vector<PositionResult> positions = off_policy_positions(table);
+    ASSERT_EQ(positions.size(), want.at("survival").size());
+    for (std::size_t k = 0; k < positions.size(); ++k) {
+      const std::string what =
+          "temperature " + std::to_string(temperature) + ", position " + std::to_string(k + 1);
+      expect_close(positions[k].survival, want.at("survival")[k], what + " survival");
+      expect_close(positions[k].effective_samples, want.at("effective_samples")[k],
+                   what + " effective samples");
+      ASSERT_TRUE(positions[k].survival_se.has_value()) << what;
     }
   }
 }

@@ -7,51 +7,16 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/closed_loop.h"
 #include "support/error.h"
+#include "tests/replay/law.h"
 #include "tests/replay/tiny_trace.h"
 #include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
-
-using Law = std::vector<double>;
-
-/// Softmax with temperature, top-k and top-p straight from their definitions.
-Law law_of(const std::vector<double>& logits, double temperature, std::int64_t top_k, double top_p,
-           TopPRule rule) {
-  std::vector<std::size_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return logits[a] > logits[b]; });
-  Law law(logits.size(), 0.0);
-  const std::size_t kept =
-      top_k > 0 ? std::min<std::size_t>(order.size(), static_cast<std::size_t>(top_k))
-                : order.size();
-  double total = 0;
-  for (std::size_t i = 0; i < kept; ++i)
-    total += law[order[i]] = std::exp((logits[order[i]] - logits[order[0]]) / temperature);
-  for (double& p : law) p /= total;
-  if (top_p < 1) {
-    double left = top_p, sum = 0;
-    for (std::size_t i = 0; i < kept; ++i) {
-      double& p = law[order[i]];
-      const double mass = p;
-      if (left <= 0) {
-        p = 0;
-      } else if (rule == TopPRule::water_filling) {
-        p = std::min(p, left);
-      }
-      left -= mass;
-      sum += p;
-    }
-    for (double& p : law) p /= sum;
-  }
-  return law;
-}
 
 /// Everything about a TinyTrace in float64.
 class Oracle {

@@ -1,0 +1,54 @@
+// The confidences of one block in the worlds that the reduce stage sampled for it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "replay/outcome_table.h"
+
+namespace dspark {
+
+/// Block of one anchor: its confidences along the recorded text, and in each sampled world. Refers
+/// to the table, which must outlive it.
+class BlockWorlds {
+ public:
+  BlockWorlds(const OutcomeTable& table, std::int64_t anchor)
+      : table_(table),
+        anchor_(static_cast<std::size_t>(anchor)),
+        slots_(table.slots[anchor_]),
+        text_(table.confidence.data() + anchor_ * static_cast<std::size_t>(table.block_size)) {
+    std::copy(text_, text_ + slots_, world_.begin());
+  }
+
+  /// Drafts a policy sees.
+  [[nodiscard]] std::int32_t slots() const { return slots_; }
+  /// [slots] along the text; deterministic drafts: of the drafted chain.
+  [[nodiscard]] const float* text() const { return text_; }
+  /// [slots] where draft `rejected` (1-based, below `slots`) is rejected in repeat `repeat`. The
+  /// text's own where the excess vanished and no world was drawn (a weight near 2^-40). Valid until
+  /// the next call.
+  [[nodiscard]] const float* rejected_at(std::int32_t rejected, std::int32_t repeat) {
+    const auto per_repeat = static_cast<std::size_t>(worlds_per_repeat(table_.block_size));
+    const float* later =
+        table_.world_confidence.data() +
+        (anchor_ * static_cast<std::size_t>(table_.repeats) + static_cast<std::size_t>(repeat)) *
+            per_repeat +
+        world_offset(table_.block_size, rejected, rejected + 1);
+    std::copy(text_, text_ + rejected, world_.begin());
+    const float* source = std::isnan(later[0]) ? text_ + rejected : later;
+    std::copy(source, source + (slots_ - rejected), world_.begin() + rejected);
+    return world_.data();
+  }
+
+ private:
+  const OutcomeTable& table_;
+  std::size_t anchor_;
+  std::int32_t slots_;
+  const float* text_;
+  std::array<float, 64> world_{};  // block_size is at most 64 (trace format)
+};
+
+}  // namespace dspark
