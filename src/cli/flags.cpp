@@ -75,6 +75,19 @@ std::optional<std::uint64_t> ValueFlag::whole_number(std::uint64_t smallest,
   return value;
 }
 
+std::optional<double> ValueFlag::number_between(double above, double below) const {
+  const std::optional<std::string> text = this->text();
+  if (!text) return std::nullopt;
+  double value = 0;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (stop != end || error != std::errc() || !(value > above && value < below)) {
+    throw usage_error(name_, fmt::format("'{}' is not a value it takes", *text),
+                      fmt::format("give a number between {} and {}", above, below));
+  }
+  return value;
+}
+
 std::optional<std::uint64_t> ValueFlag::byte_count() const {
   const std::optional<std::string> text = this->text();
   if (!text) return std::nullopt;

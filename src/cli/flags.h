@@ -31,6 +31,9 @@ class ValueFlag {
   /// [smallest, largest].
   [[nodiscard]] std::optional<std::uint64_t> whole_number(std::uint64_t smallest,
                                                           std::uint64_t largest) const;
+  /// The number that was given, if any. Throws Error(usage) if it is none or lies outside
+  /// (above, below), both excluded.
+  [[nodiscard]] std::optional<double> number_between(double above, double below) const;
   /// The number of bytes that was given, if any: at least 1, with an optional suffix k, M or G
   /// (powers of 1000).
   [[nodiscard]] std::optional<std::uint64_t> byte_count() const;

@@ -19,6 +19,7 @@
 #include "config/plan.h"
 #include "replay/cache.h"
 #include "replay/replay.h"
+#include "replay/strata.h"
 #include "report/render.h"
 #include "support/version.h"
 #include "trace/trace.h"
@@ -28,6 +29,7 @@ namespace {
 
 constexpr std::uint64_t kMaxRepeats = 1000;
 constexpr std::uint64_t kMaxChunk = std::uint64_t{1} << 30;
+constexpr double kLeastConfidence = 0.5;  // excluded, as is 1
 
 struct RunOptions {
   CommonOptions common;
@@ -38,6 +40,9 @@ struct RunOptions {
   bool strict = false;
   std::int32_t repeats = 4;
   std::int64_t chunk = 0;
+  double confidence = 0.95;
+  std::int64_t reference = 1;
+  bool ledger = false;
 };
 
 /// A trace that is open, and the settings it is replayed under.
@@ -105,12 +110,32 @@ std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const
                                      policy_name(row.policy), file, missing),
                          "leave the policy out, or record what is missing");
     }
+    if (std::holds_alternative<OracleConfidence>(row.policy) &&
+        trace.header().kind == TraceKind::rounds) {
+      if (plan.default_sweep) continue;
+      throw policy_error(place_in_plan(plan, row.position),
+                         fmt::format("policy 'oracle_confidence' needs acceptance probabilities at "
+                                     "every position, and {} is a trace of rounds",
+                                     file),
+                         "leave the policy out, or give an anchors trace");
+    }
     policies.push_back(row.policy);
   }
   if (!missing.empty() && plan.default_sweep) {
     messages.note(fmt::format("{}: {}, so thresholds and sps are left out", file, missing));
   }
   return policies;
+}
+
+/// Before any work: a rank that cannot exist. (Rows that turn out to have no tokens per cost have
+/// no rank either; the replay finds those.)
+void check_reference(std::int64_t rank, const std::vector<Policy>& policies,
+                     const std::string& file) {
+  const auto ranked = std::count_if(policies.begin(), policies.end(),
+                                    [](const Policy& policy) { return !is_bound(policy); });
+  if (rank <= ranked) return;
+  throw usage_error("--reference", fmt::format("there is no rank {} on {}", rank, file),
+                    fmt::format("give a rank from 1 to {}", ranked));
 }
 
 TraceSummary summary_of(const TraceFile& trace) {
@@ -151,6 +176,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.version = version();
   result.seed = options.common.seed;
   result.repeats = options.repeats;
+  result.confidence = options.confidence;
+  result.reference = options.reference;
   result.cost = plan.cost;
 
   ReplayOptions replay_options;
@@ -160,6 +187,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.memory_budget = options.common.memory_budget;
   replay_options.threads = options.common.threads;
   replay_options.cache = cache;
+  replay_options.confidence = options.confidence;
+  replay_options.reference = options.reference;
   replay_options.notice = [&](const std::string& line) { messages.note(line); };
 
   std::unique_ptr<Backend> backend;
@@ -170,6 +199,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     const Heads heads = load_heads(trace, options.common.heads, options.common.memory_budget);
     output.refuse_inputs({heads.file});
     const std::vector<Policy> policies = policies_for(plan, trace, heads, messages);
+    check_reference(options.reference, policies, trace.header().file);
     // Last of all checks: what is wrong with the files is reported before what is wrong with the
     // machine.
     if (!backend) backend = choose_backend(options.common.backend, options.common.threads);
@@ -193,6 +223,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.device = backend->device();
   if (cache) result.cached = cache->made() == 0;
   rank_results(result.results);
+  finish_strata(result);
   return result;
 }
 
@@ -220,10 +251,16 @@ class RunCommand : public Command {
         cache_(app, "--cache", "DIR",
                "Keep what is computed from the rows of a trace in DIR, and use what is kept there: "
                "the next run with other policies or costs reads no rows. Several runs may share "
-               "DIR; its files may be deleted at any time") {
+               "DIR; its files may be deleted at any time"),
+        confidence_(app, "--confidence", "X", "Level of the intervals, between 0.5 and 1 (0.95)"),
+        reference_(app, "--reference", "RANK",
+                   "Rank of the row that the others are compared with (1, the best)") {
     add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
     app.add_flag("--print-policy", print_policy_,
                  "Print the resolved policy file and exit; needs no trace");
+    app.add_flag("--ledger", ledger_,
+                 "Show where the cost of the best row and of the reference goes (JSON always has "
+                 "it)");
     app.add_flag("--strict", strict_, "Exit 6 also if rounds of a rounds trace diverge");
   }
 
@@ -246,7 +283,7 @@ class RunCommand : public Command {
         replay_recordings(recordings, plan, options, output, cache ? &*cache : nullptr, messages);
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    output.write(render(result, options.common.format));
+    output.write(render(result, options.common.format, {.ledger = options.ledger}));
     return exit_code_for(result, options.strict);
   }
 
@@ -264,6 +301,12 @@ class RunCommand : public Command {
         static_cast<std::int32_t>(repeats_.whole_number(1, kMaxRepeats)
                                       .value_or(static_cast<std::uint64_t>(options.repeats)));
     options.chunk = static_cast<std::int64_t>(chunk_.whole_number(0, kMaxChunk).value_or(0));
+    options.confidence =
+        confidence_.number_between(kLeastConfidence, 1).value_or(options.confidence);
+    options.reference = static_cast<std::int64_t>(
+        reference_.whole_number(1, static_cast<std::uint64_t>(kMaxPlanRows))
+            .value_or(static_cast<std::uint64_t>(options.reference)));
+    options.ledger = ledger_;
     if (options.policy && options.policy->empty()) {
       throw usage_error(policy_.name(), "the path is empty",
                         "give a policy file, or - for standard input");
@@ -280,10 +323,11 @@ class RunCommand : public Command {
   }
 
   CommonFlags common_;
-  ValueFlag policy_, repeats_, chunk_, cache_;
+  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_;
   std::vector<std::string> traces_;
   bool print_policy_ = false;
   bool strict_ = false;
+  bool ledger_ = false;
 };
 
 }  // namespace

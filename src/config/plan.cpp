@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "config/fields.h"
 #include "support/error.h"
@@ -23,11 +24,12 @@ namespace {
 constexpr std::int64_t kMaxLength = 64;  // block_size is at most this (trace format)
 const double kNoBound = HUGE_VAL;
 
-const std::vector<std::string_view> kPolicies = {"none", "fixed", "threshold", "sps"};
+const std::vector<std::string_view> kPolicies = {"none", "fixed",  "threshold",
+                                                 "sps",  "oracle", "oracle_confidence"};
+const std::vector<std::string_view> kWrappedPolicies = {"threshold", "sps"};
 const std::vector<std::string_view> kLaterPolicies = {
-    "softmax_min", "schedule", "budget_fraction",  "count_budget",
-    "algorithm1",  "global",   "exact_table",      "capped_ewma",
-    "gate",        "oracle",   "oracle_confidence"};
+    "softmax_min", "schedule",    "budget_fraction", "count_budget", "algorithm1",
+    "global",      "exact_table", "capped_ewma",     "gate"};
 // Fields of policies that come later; a policy of this version has none of them.
 const std::vector<std::string_view> kLaterFields = {
     "lengths",      "fraction", "lag", "min_gain", "tiers", "window",
@@ -245,6 +247,10 @@ class PlanReader {
       read_threshold(node);
     } else if (name.text == "sps") {
       read_sps(node);
+    } else if (name.text == "oracle") {
+      read_oracle(node);
+    } else if (name.text == "oracle_confidence") {
+      read_oracle_confidence(node);
     } else {
       refuse_policy(name);
     }
@@ -362,6 +368,48 @@ class PlanReader {
     }
   }
 
+  void read_oracle(const YamlNode& node) {
+    check_fields(node, "oracle", {"policy", "bound"});
+    const auto bounds = reader_.word_axis(reader_.require(node, "bound", "policy 'oracle'"),
+                                          {"bound", {"no_waste", "shortest"}});
+    count_rows(size_of(bounds), node.position);
+    for (const auto& bound : bounds) {
+      add_row(Oracle{bound.value == 0 ? OracleBound::no_waste : OracleBound::shortest},
+              node.position, {});
+    }
+  }
+
+  void read_oracle_confidence(const YamlNode& node) {
+    check_fields(node, "oracle_confidence", {"policy", "wrap"});
+    const YamlNode* wrap = FieldReader::find(node, "wrap");
+    if (wrap == nullptr) {
+      count_rows(1, node.position);
+      add_row(OracleConfidence{}, node.position, {});
+    } else if (wrap->kind != YamlNode::Kind::list) {
+      read_wrapped(*wrap);
+    } else if (wrap->items.empty()) {
+      reader_.fail(wrap->position, "'wrap' is an empty list",
+                   "give at least one policy, or remove the key");
+    } else {
+      for (const YamlNode* item : wrap->items) read_wrapped(*item);
+    }
+  }
+
+  void read_wrapped(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::map) {
+      reader_.fail(node.position, "'wrap' must be a policy", "write '{policy: NAME, ...}'");
+    }
+    const WordField field = {"policy", kWrappedPolicies};
+    const std::size_t name = reader_.word(reader_.require(node, "policy", "'wrap'"), field);
+    wrapping_ = true;
+    if (name == 0) {
+      read_threshold(node);
+    } else {
+      read_sps(node);
+    }
+    wrapping_ = false;
+  }
+
   // Called before the rows are made, so that no product of axes is expanded beyond the limit.
   void count_rows(std::int64_t rows, SourcePosition position) {
     rows_ += rows;
@@ -378,22 +426,42 @@ class PlanReader {
                  "give fewer values");
   }
 
-  void add_row(const Policy& policy, SourcePosition position, SourcePosition length_position) {
-    const auto limits = [](const auto& p) { return std::tuple(p.min_length, p.max_length); };
-    Key key = {policy.index(), 0, 0.0, 0, 0};
-    if (const auto* fixed = std::get_if<FixedLength>(&policy)) {
-      std::get<3>(key) = fixed->length;
-    } else if (const auto* rule = std::get_if<Threshold>(&policy)) {
-      key = std::tuple_cat(
-          std::tuple(policy.index(), static_cast<int>(rule->rule), rule->threshold), limits(*rule));
-    } else if (const auto* sps = std::get_if<Sps>(&policy)) {
-      key = std::tuple_cat(std::tuple(policy.index(), 0, sps->survival_floor), limits(*sps));
-    }
-    if (!seen_.insert(key).second) return;
-    plan_.rows.push_back({policy, position, length_position});
+  void add_row(Policy policy, SourcePosition position, SourcePosition length_position) {
+    if (wrapping_) policy = wrapped(policy);
+    if (!seen_.insert(key_of(policy)).second) return;
+    plan_.rows.push_back({std::move(policy), position, length_position});
   }
 
-  using Key = std::tuple<std::size_t, int, double, std::int32_t, std::int32_t>;
+  static Policy wrapped(const Policy& policy) {
+    if (const auto* rule = std::get_if<Threshold>(&policy)) return OracleConfidence{*rule};
+    return OracleConfidence{std::get<Sps>(policy)};
+  }
+
+  // Kind, kind of the wrapped policy, word, number and limits: equal for equal policies alone.
+  using Key = std::tuple<std::size_t, std::size_t, int, double, std::int32_t, std::int32_t>;
+
+  static Key key_of(const Policy& policy) {
+    Key key = {policy.index(), 0, 0, 0.0, 0, 0};
+    if (const auto* fixed = std::get_if<FixedLength>(&policy)) {
+      std::get<4>(key) = fixed->length;
+    } else if (const auto* rule = std::get_if<Threshold>(&policy)) {
+      key = {policy.index(),
+             0,
+             rule->rule == ThresholdRule::cumulative ? 0 : 1,
+             rule->threshold,
+             rule->min_length,
+             rule->max_length};
+    } else if (const auto* sps = std::get_if<Sps>(&policy)) {
+      key = {policy.index(), 0, 0, sps->survival_floor, sps->min_length, sps->max_length};
+    } else if (const auto* oracle = std::get_if<Oracle>(&policy)) {
+      std::get<2>(key) = oracle->bound == OracleBound::no_waste ? 0 : 1;
+    } else if (const auto* confidence = std::get_if<OracleConfidence>(&policy)) {
+      key =
+          key_of(std::visit([](const auto& inner) { return Policy(inner); }, confidence->wrapped));
+      std::get<1>(key) = 1 + std::exchange(std::get<0>(key), policy.index());
+    }
+    return key;
+  }
 
   std::string name_;
   YamlDocument document_;
@@ -401,6 +469,7 @@ class PlanReader {
   Plan plan_;
   std::int64_t rows_ = 0;  // of the policies, before equal ones are dropped
   std::int64_t runs_ = 1;  // verifications times sampling choices
+  bool wrapping_ = false;  // rows are the inner rules of `oracle_confidence`
   std::set<Key> seen_;
 };
 

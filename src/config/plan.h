@@ -57,9 +57,8 @@ inline constexpr std::int64_t kMaxPlanRows = 100000;
 /// The plan without a policy file.
 [[nodiscard]] Plan default_plan();
 
-/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps.
-/// Without confidences
-/// (`with_confidence` false) only the rows that need none.
+/// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps,
+/// and last the bounds. Without confidences (`with_confidence` false) only the rows that need none.
 [[nodiscard]] std::vector<PlanRow> default_rows(std::int32_t block_size, bool with_confidence);
 
 /// The rows to replay on a trace: `none` and every fixed length, always, then the plan's own (or

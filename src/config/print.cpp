@@ -50,6 +50,14 @@ PrintedRow print_row(const Policy& policy) {
   } else if (const auto* sps = std::get_if<Sps>(&policy)) {
     add("survival_floor", shortest(sps->survival_floor));
     add_limits(*sps);
+  } else if (const auto* oracle = std::get_if<Oracle>(&policy)) {
+    add("bound", oracle_bound_name(oracle->bound));
+  } else if (const auto* confidence = std::get_if<OracleConfidence>(&policy)) {
+    const PrintedRow inner = print_row(
+        std::visit([](const auto& inner_rule) { return Policy(inner_rule); }, confidence->wrapped));
+    std::string wrap = "{policy: " + inner.policy;
+    for (const auto& [name, value] : inner.fields) wrap += fmt::format(", {}: {}", name, value);
+    add("wrap", wrap + "}");
   }
   return row;
 }
@@ -111,7 +119,8 @@ std::string print_policies(const std::vector<PlanRow>& plan_rows) {
 constexpr const char* kDefaultSweep =
     "# No policies: the default sweep, which depends on the block size of the trace:\n"
     "#   none, every fixed length 0..block_size, cumulative thresholds 0.05, 0.10 .. 0.95,\n"
-    "#   and sps with the survival floors 0, 0.1, 0.3.\n";
+    "#   sps with the survival floors 0, 0.1, 0.3, and the bounds: oracle no_waste and shortest,\n"
+    "#   oracle_confidence with sps.\n";
 
 using OptionalTexts = std::vector<std::optional<std::string>>;
 

@@ -30,11 +30,16 @@ Plan default_plan() {
 
 std::vector<PlanRow> default_rows(std::int32_t block_size, bool with_confidence) {
   std::vector<PlanRow> rows = baseline_rows(block_size);
-  if (!with_confidence) return rows;
-  for (int twentieths = 1; twentieths <= 19; ++twentieths) {
-    rows.push_back({Threshold{.threshold = twentieths / 20.0}, {}});
+  if (with_confidence) {
+    for (int twentieths = 1; twentieths <= 19; ++twentieths) {
+      rows.push_back({Threshold{.threshold = twentieths / 20.0}, {}});
+    }
+    for (const double floor : {0.0, 0.1, 0.3}) rows.push_back({Sps{.survival_floor = floor}, {}});
   }
-  for (const double floor : {0.0, 0.1, 0.3}) rows.push_back({Sps{.survival_floor = floor}, {}});
+  for (const OracleBound bound : {OracleBound::no_waste, OracleBound::shortest}) {
+    rows.push_back({Oracle{bound}, {}});
+  }
+  rows.push_back({OracleConfidence{}, {}});
   return rows;
 }
 

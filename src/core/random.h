@@ -17,6 +17,7 @@ enum class RandomPurpose : std::uint32_t {
   residual = 3,  ///< the correction token after a rejection
   bonus = 4,     ///< the token after a fully accepted block
   rejected = 5,  ///< the drafted token at a slot known to be rejected (worlds, replay.md)
+  resample = 6,  ///< a draw of the bootstrap (replay/intervals.h)
   synth = 16,    ///< synthetic traces
 };
 

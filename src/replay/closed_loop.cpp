@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "replay/bounds.h"
+
 namespace dspark {
 namespace {
 
@@ -17,151 +19,212 @@ struct Block {
   std::int64_t left;   ///< tokens still to emit
 };
 
-Block block_at(const OutcomeTable& table, std::int64_t n, std::int64_t end) {
-  const auto row = static_cast<std::size_t>(n) * static_cast<std::size_t>(table.block_size);
-  return {table.beta.data() + row, table.confidence.data() + row,
-          table.slots[static_cast<std::size_t>(n)], end - n};
-}
-
-/// Drafts verified when the rule schedules by `confidence`: the bonus token needs a place too.
-std::int32_t verified_length(const Policy& policy, const LinearCost& cost, const Block& block,
-                             const float* confidence) {
-  const std::int32_t scheduled = scheduled_length(policy, confidence, block.slots, cost);
-  return static_cast<std::int32_t>(std::min<std::int64_t>(scheduled, block.left - 1));
-}
-
-template <class Visit>
-void walk_sequences(const OutcomeTable& table, Visit&& visit) {
-  for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
-    visit(table.sequence_offsets[s], table.sequence_offsets[s + 1]);
-  }
-}
-
-/// Fills v over one sequence; `length` receives ℓ on the trajectory where v > 0.
-void start_rounds(const OutcomeTable& table, const Policy& policy, const LinearCost& cost,
-                  std::int64_t first, std::int64_t end, double* v, std::int32_t* length) {
-  if (first == end) return;
-  std::fill(v + first, v + end, 0.0);
-  v[first] = 1.0;
-  for (std::int64_t n = first; n < end; ++n) {
-    length[n] = 0;
-    if (v[n] == 0.0) continue;
-    const Block block = block_at(table, n, end);
-    const std::int32_t l = verified_length(policy, cost, block, block.confidence);
-    length[n] = l;
-    double reach = v[n];  // v(n) · Π β
-    for (std::int32_t a = 0; a < l; ++a) {
-      v[n + a + 1] += reach * (1.0 - block.beta[a]);
-      reach *= block.beta[a];
+class Follower {
+ public:
+  Follower(const OutcomeTable& table, const Policy& policy, const LinearCost& cost, RoundFlow& flow)
+      : table_(table),
+        policy_(policy),
+        cost_(cost),
+        flow_(flow),
+        confidence_(table.confidence.data()),
+        worlds_(!table.greedy && uses_confidence(policy) && table.repeats > 0) {
+    if (std::holds_alternative<OracleConfidence>(policy)) {
+      flow.probability.resize(table.alpha.size());
+      std::transform(table.alpha.begin(), table.alpha.end(), flow.probability.begin(),
+                     [](double alpha) { return static_cast<float>(alpha); });
+      confidence_ = flow.probability.data();
     }
-    if (n + l + 1 < end) v[n + l + 1] += reach;
   }
-}
 
-/// Σ over worlds of one repeat of Pr(world) · verified length at anchor n. Worlds rejected at the
-/// last slot, and the fully accepted one, see the confidences of the trajectory.
-double verified_in_worlds(const OutcomeTable& table, const Policy& policy, const LinearCost& cost,
-                          std::int64_t n, const Block& block, std::int32_t repeat,
-                          std::int32_t trajectory_length) {
-  const auto per_repeat = static_cast<std::size_t>(worlds_per_repeat(table.block_size));
-  const float* world = table.world_confidence.data() +
-                       (static_cast<std::size_t>(n) * static_cast<std::size_t>(table.repeats) +
-                        static_cast<std::size_t>(repeat)) *
-                           per_repeat;
-  std::array<float, kMaxSlots> confidence;
-  std::copy(block.confidence, block.confidence + block.slots, confidence.begin());
-  double sum = 0;
-  double reach = 1;  // Π_{i<r} β_i
-  for (std::int32_t r = 1; r < block.slots; ++r) {
-    const double weight = reach * (1.0 - block.beta[r - 1]);
-    if (weight > 0) {
-      const float* later = world + world_offset(table.block_size, r, r + 1);
-      // A vanished excess (reduce.cpp) leaves no world: the trajectory stands in, with a weight
-      // near 2^-40.
-      const bool drawn = !std::isnan(later[0]);
-      std::int32_t l = trajectory_length;
-      if (drawn) {
-        std::copy(later, later + (block.slots - r), confidence.begin() + r);
-        l = verified_length(policy, cost, block, confidence.data());
+  /// Fills v over one sequence, and the lengths on the trajectory where v > 0.
+  void start_rounds(std::int64_t first, std::int64_t end) {
+    double* const v = flow_.rounds.data();
+    std::int32_t* const length = flow_.length.data();
+    if (first == end) return;
+    std::fill(v + first, v + end, 0.0);
+    v[first] = 1.0;
+    for (std::int64_t n = first; n < end; ++n) {
+      length[n] = 0;
+      if (v[n] == 0.0) continue;
+      const Block block = block_at(n, end);
+      const std::int32_t l = verified_length(block, block.confidence);
+      length[n] = l;
+      double reach = v[n];  // v(n) · Π β
+      for (std::int32_t a = 0; a < l; ++a) {
+        v[n + a + 1] += reach * (1.0 - block.beta[a]);
+        reach *= block.beta[a];
+      }
+      if (n + l + 1 < end) v[n + l + 1] += reach;
+    }
+  }
+
+  ClosedLoop follow() {
+    const std::int64_t total = table_.anchors();
+    const auto size = static_cast<std::size_t>(total);
+    flow_.rounds.resize(size);
+    flow_.verified.assign(size, 0.0);
+    flow_.length.resize(size);
+    flow_.tokens.clear();
+    flow_.scheduled.assign(static_cast<std::size_t>(table_.block_size) + 1, 0.0);
+    flow_.accepted.assign(flow_.scheduled.size(), 0.0);
+    flow_.verified_by_repeat.assign(worlds_ ? static_cast<std::size_t>(table_.repeats) : 0, 0.0);
+    flow_.trimmed = 0;
+    ClosedLoop out;
+    double on_trajectory = 0, verified = 0, interior_tokens = 0, interior_rounds = 0;
+    for (std::size_t s = 0; s + 1 < table_.sequence_offsets.size(); ++s) {
+      const std::int64_t end = table_.sequence_offsets[s + 1];
+      start_rounds(table_.sequence_offsets[s], end);
+      for (std::int64_t n = table_.sequence_offsets[s]; n < end; ++n) {
+        const auto at = static_cast<std::size_t>(n);
+        const double rounds = flow_.rounds[at];
+        if (rounds == 0.0) continue;
+        const Block block = block_at(n, end);
+        const std::int32_t l = flow_.length[at];
+        out.rounds += rounds;
+        on_trajectory += rounds * l;
+        const double accepted = count_accepted(block, l, rounds);
+        if (block.left > table_.block_size) {
+          interior_tokens += rounds * (1.0 + accepted);
+          interior_rounds += rounds;
+        }
+        flow_.verified[at] = count_verified(n, block, l, rounds);
+        verified += flow_.verified[at];
+      }
+    }
+    out.tokens = static_cast<double>(total);
+    out.tau = out.tokens / out.rounds;
+    if (interior_rounds > 0) out.tau_interior = interior_tokens / interior_rounds;
+    out.verified_on_trajectory = on_trajectory / out.rounds;
+    out.exact = table_.greedy || !uses_confidence(policy_);
+    if (out.exact) {
+      out.verified = out.verified_on_trajectory;
+    } else if (worlds_) {
+      out.verified = verified / out.rounds;
+      out.verified_se = error_over_repeats(out.rounds, *out.verified);
+    }
+    return out;
+  }
+
+ private:
+  [[nodiscard]] Block block_at(std::int64_t n, std::int64_t end) const {
+    const auto row = static_cast<std::size_t>(n) * static_cast<std::size_t>(table_.block_size);
+    return {table_.beta.data() + row, confidence_ + row, table_.slots[static_cast<std::size_t>(n)],
+            end - n};
+  }
+
+  /// Drafts verified when the rule schedules by `confidence`: the bonus token needs a place too.
+  [[nodiscard]] std::int32_t verified_length(const Block& block, const float* confidence) const {
+    const std::int32_t scheduled = scheduled_length(policy_, confidence, block.slots, cost_);
+    return static_cast<std::int32_t>(std::min<std::int64_t>(scheduled, block.left - 1));
+  }
+
+  /// Counts accepted lengths; returns their mean, Σ_{k ≤ l} Π β.
+  double count_accepted(const Block& block, std::int32_t l, double rounds) {
+    double reach = 1, mean = 0;
+    for (std::int32_t a = 0; a < l; ++a) {
+      flow_.accepted[static_cast<std::size_t>(a)] += rounds * (reach * (1.0 - block.beta[a]));
+      mean += reach *= block.beta[a];
+    }
+    flow_.accepted[static_cast<std::size_t>(l)] += rounds * reach;
+    return mean;
+  }
+
+  void count_length(const Block& block, std::int32_t l, double rounds) {
+    flow_.scheduled[static_cast<std::size_t>(l)] += rounds;
+    const bool could_verify = block.slots > 0 && block.left > 1 && speculates(policy_);
+    if (l == 0 && could_verify) flow_.trimmed += rounds;
+  }
+
+  /// Counts verified lengths over the worlds of anchor n; returns v(n) times their mean. Worlds
+  /// rejected at the last slot, and the fully accepted one, see the confidences of the trajectory;
+  /// so do, for all the rule can tell, those rejected at or behind the last slot that it looks at.
+  double count_verified(std::int64_t n, const Block& block, std::int32_t l, double rounds) {
+    double reach = 1;  // Π_{i<r} β_i: what is left for the trajectory's own length
+    double sum = 0;    // of the lengths of the worlds before
+    if (worlds_) {
+      const std::int32_t deciding = deciding_slots(policy_, block.confidence, block.slots);
+      const std::int32_t end = std::min(block.slots, deciding);
+      std::array<float, kMaxSlots> confidence;
+      if (end > 1) {
+        std::copy(block.confidence, block.confidence + block.slots, confidence.begin());
+      }
+      for (std::int32_t r = 1; r < end; ++r) {
+        const double weight = reach * (1.0 - block.beta[r - 1]);
+        reach *= block.beta[r - 1];
+        if (!(weight > 0)) continue;
+        for (std::int32_t s = 0; s < table_.repeats; ++s) {
+          const float* later = world(n, s) + world_offset(table_.block_size, r, r + 1);
+          // A vanished excess (reduce.cpp) leaves no world: the trajectory stands in, with a weight
+          // near 2^-40.
+          std::int32_t drawn = l;
+          if (!std::isnan(later[0])) {
+            std::copy(later, later + (block.slots - r), confidence.begin() + r);
+            drawn = verified_length(block, confidence.data());
+          }
+          const double share = weight / table_.repeats;
+          count_length(block, drawn, rounds * share);
+          sum += share * drawn;
+          flow_.verified_by_repeat[static_cast<std::size_t>(s)] += rounds * weight * drawn;
+        }
         std::copy(block.confidence + r, block.confidence + block.slots, confidence.begin() + r);
       }
-      sum += weight * l;
+      for (double& repeat : flow_.verified_by_repeat) repeat += rounds * reach * l;
     }
-    reach *= block.beta[r - 1];
+    count_length(block, l, rounds * reach);
+    return rounds * (sum + reach * l);
   }
-  return sum + reach * trajectory_length;
-}
+
+  [[nodiscard]] const float* world(std::int64_t n, std::int32_t repeat) const {
+    const auto index = static_cast<std::size_t>(n) * static_cast<std::size_t>(table_.repeats) +
+                       static_cast<std::size_t>(repeat);
+    return table_.world_confidence.data() +
+           index * static_cast<std::size_t>(worlds_per_repeat(table_.block_size));
+  }
+
+  std::optional<double> error_over_repeats(double rounds, double mean) {
+    for (double& repeat : flow_.verified_by_repeat) repeat /= rounds;
+    if (table_.repeats < 2) return std::nullopt;
+    double squares = 0;
+    for (const double repeat : flow_.verified_by_repeat) {
+      squares += (repeat - mean) * (repeat - mean);
+    }
+    return std::sqrt(squares / (table_.repeats - 1) / table_.repeats);
+  }
+
+  const OutcomeTable& table_;
+  const Policy& policy_;
+  const LinearCost& cost_;
+  RoundFlow& flow_;
+  const float* confidence_;
+  bool worlds_;
+};
 
 }  // namespace
 
 std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
                                  const LinearCost& cost) {
-  const auto n = static_cast<std::size_t>(table.anchors());
-  std::vector<double> v(n);
-  std::vector<std::int32_t> length(n);
-  walk_sequences(table, [&](std::int64_t first, std::int64_t end) {
-    start_rounds(table, policy, cost, first, end, v.data(), length.data());
-  });
-  return v;
+  RoundFlow flow;
+  const auto anchors = static_cast<std::size_t>(table.anchors());
+  flow.rounds.resize(anchors);
+  flow.length.resize(anchors);
+  Follower follower(table, policy, cost, flow);
+  for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
+    follower.start_rounds(table.sequence_offsets[s], table.sequence_offsets[s + 1]);
+  }
+  return std::move(flow.rounds);
 }
 
 ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost) {
-  const auto anchors = static_cast<std::size_t>(table.anchors());
-  std::vector<double> v(anchors);
-  std::vector<std::int32_t> length(anchors);
-  ClosedLoop out;
-  double verified = 0, interior_tokens = 0, interior_rounds = 0;
-  walk_sequences(table, [&](std::int64_t first, std::int64_t end) {
-    start_rounds(table, policy, cost, first, end, v.data(), length.data());
-    for (std::int64_t n = first; n < end; ++n) {
-      if (v[static_cast<std::size_t>(n)] == 0.0) continue;
-      const Block block = block_at(table, n, end);
-      const double rounds = v[static_cast<std::size_t>(n)];
-      const std::int32_t l = length[static_cast<std::size_t>(n)];
-      out.rounds += rounds;
-      verified += rounds * l;
-      if (block.left > table.block_size) {
-        double reach = 1, accepted = 0;
-        for (std::int32_t a = 0; a < l; ++a) accepted += reach *= block.beta[a];
-        interior_tokens += rounds * (1.0 + accepted);
-        interior_rounds += rounds;
-      }
-    }
-    out.tokens += static_cast<double>(end - first);
-  });
-  out.tau = out.tokens / out.rounds;
-  if (interior_rounds > 0) out.tau_interior = interior_tokens / interior_rounds;
-  out.verified_on_trajectory = verified / out.rounds;
-  if (table.greedy || !uses_confidence(policy)) {
-    out.exact = true;
-    out.verified = out.verified_on_trajectory;
-    return out;
-  }
-  if (table.repeats == 0) return out;
+  RoundFlow flow;
+  return closed_loop(table, policy, cost, flow);
+}
 
-  std::vector<double> per_repeat(static_cast<std::size_t>(table.repeats), 0.0);
-  walk_sequences(table, [&](std::int64_t first, std::int64_t end) {
-    for (std::int64_t n = first; n < end; ++n) {
-      const double rounds = v[static_cast<std::size_t>(n)];
-      if (rounds == 0.0) continue;
-      const Block block = block_at(table, n, end);
-      for (std::int32_t s = 0; s < table.repeats; ++s) {
-        per_repeat[static_cast<std::size_t>(s)] +=
-            rounds * verified_in_worlds(table, policy, cost, n, block, s,
-                                        length[static_cast<std::size_t>(n)]);
-      }
-    }
-  });
-  double mean = 0;
-  for (double& sum : per_repeat) mean += sum /= out.rounds;
-  mean /= table.repeats;
-  out.verified = mean;
-  if (table.repeats > 1) {
-    double squares = 0;
-    for (const double sample : per_repeat) squares += (sample - mean) * (sample - mean);
-    out.verified_se = std::sqrt(squares / (table.repeats - 1) / table.repeats);
+ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost,
+                       RoundFlow& flow) {
+  if (const auto* oracle = std::get_if<Oracle>(&policy)) {
+    return follow_bound(table, *oracle, cost, flow);
   }
-  return out;
+  return Follower(table, policy, cost, flow).follow();
 }
 
 }  // namespace dspark

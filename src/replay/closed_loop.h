@@ -2,6 +2,7 @@
 // elsewhere (replay.md).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -24,13 +25,31 @@ struct ClosedLoop {
   bool exact = false;  ///< `verified` is exact
 };
 
+/// The parts that a row's numbers are sums of: by position (anchors traces) or by round (rounds
+/// traces). Reused from row to row, so that a row allocates nothing.
+struct RoundFlow {
+  std::vector<double> rounds;    ///< [N] expected rounds that start here, v(n)
+  std::vector<double> tokens;    ///< [N] tokens emitted; empty: one at every position
+  std::vector<double> verified;  ///< [N] v(n) times the drafts verified, mean over the worlds
+  std::vector<double> verified_by_repeat;  ///< [S] per round; empty where `verified` is exact
+  std::vector<double> scheduled;           ///< [P+1] expected rounds by drafts verified
+  std::vector<double> accepted;            ///< [P+1] expected rounds by drafts accepted
+  double trimmed = 0;                      ///< rounds that could have verified and did not
+  std::vector<std::int32_t> length;        ///< [N] scratch: drafts verified along the text
+  std::vector<float> probability;          ///< [N, P] scratch: α in place of the confidences
+};
+
 /// Expected number of rounds that start at each position under `policy` (v(n) of replay.md); [N].
 [[nodiscard]] std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
                                                const LinearCost& cost);
 
-/// Follows `policy` through every sequence. `cost` is what `sps` optimises. Costs O(N·P·(1 +
-/// repeats·P)) steps; one thread.
+/// Follows `policy` through every sequence. `cost` is what `sps` and the bounds optimise. Costs at
+/// most O(N·P·(1 + repeats·P)) steps; one thread. For `oracle_confidence` the lengths along the
+/// text stand for those after a rejection too: the target's distribution is not recorded there.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
                                      const LinearCost& cost);
+/// The same, with the parts; what is in `flow` before does not matter.
+[[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
+                                     const LinearCost& cost, RoundFlow& flow);
 
 }  // namespace dspark

@@ -2,26 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/dspark_ops.h"
 #include "replay/result.h"
 
 namespace dspark {
-
-/// Draws of the bootstrap; the same draws serve every number and row, so that differences are
-/// paired.
-struct ResamplingPlan {
-  /// One resample: how often each unit counts. Units are whole sequences where there are at least
-  /// kFewSequences, else blocks of positions within them (moving blocks, wrapped at the sequence's
-  /// end).
-  struct Unit {
-    std::int64_t first = 0, count = 0;  ///< positions [first, first + count) of the trace
-  };
-  std::vector<std::vector<Unit>> draws;
-  std::vector<std::vector<std::int32_t>>
-      repeats;  ///< per draw: the worlds' repeats, resampled; empty without worlds
-};
 
 /// Below this many sequences blocks of positions are resampled instead.
 inline constexpr std::int64_t kFewSequences = 8;
@@ -29,15 +18,113 @@ inline constexpr std::int64_t kFewSequences = 8;
 inline constexpr double kFewRounds = 200;
 /// Draws of a bootstrap.
 inline constexpr std::int32_t kBootstrapDraws = 400;
+/// Positions are summed up in at most this many cells before they are resampled.
+inline constexpr std::int64_t kMaxCells = 1024;
+/// At most this many blocks make up a draw.
+inline constexpr std::int64_t kMaxBlocksPerDraw = 256;
 
-/// A plan for a trace with these sequences; keyed by `seed`, a pure function of its arguments.
-/// `repeats` 0: no worlds.
-[[nodiscard]] ResamplingPlan make_resampling_plan(const std::vector<std::int64_t>& sequence_offsets,
-                                                  std::int32_t block_size, std::int32_t repeats,
-                                                  std::uint64_t seed);
+/// The draws of a bootstrap over a recorded text. The same draws serve every number and every row,
+/// so that differences are paired.
+///
+/// A draw is a multiset of blocks, all equally likely. Where there are at least kFewSequences
+/// sequences a block is a whole sequence (a group of neighbours where there are more than
+/// kMaxBlocksPerDraw); else it is a run of positions that starts anywhere in a sequence and is
+/// wrapped at its end (moving blocks; Künsch 1989, Politis & Romano 1992), long enough that the
+/// text has forgotten its start. Intervals are percentiles of the draws, widened about the estimate
+/// by Student's t and n/(n-1) for the number of blocks, without which a handful of blocks would
+/// look surer than it is (Hesterberg 2015). Over their sampling error the repeats of the worlds are
+/// resampled too. How often the intervals cover: tools/bench/README.md.
+///
+/// A pure function of its arguments.
+class Resampling {
+ public:
+  /// `offsets`: [sequences + 1] as in an OutcomeTable; `block`: positions of a moving block where
+  /// the text is long enough (≥ 1). `repeats` 0: no worlds. `confidence` in (0, 1).
+  Resampling(const std::vector<std::int64_t>& offsets, std::int64_t block, std::int32_t repeats,
+             std::uint64_t seed, double confidence);
 
-/// The central `confidence` range of resampled values (linear interpolation of order statistics);
-/// empty for fewer than 2 finite ones.
-[[nodiscard]] std::optional<Range> percentile_range(std::vector<double> values, double confidence);
+  /// False where there is only one block (or none): no interval exists.
+  [[nodiscard]] bool possible() const { return blocks_per_draw_ >= 2; }
+  /// kBootstrapDraws, or 0.
+  [[nodiscard]] std::size_t draws() const { return possible() ? kBootstrapDraws : 0; }
+  [[nodiscard]] std::int64_t blocks_per_draw() const { return blocks_per_draw_; }
+  [[nodiscard]] double confidence() const { return confidence_; }
+
+  /// Positions [cell_starts()[c], cell_starts()[c + 1]) are cell c; cells cover the trace.
+  [[nodiscard]] const std::vector<std::int64_t>& cell_starts() const { return cell_starts_; }
+  [[nodiscard]] std::size_t cells() const { return cell_starts_.size() - 1; }
+
+  /// Sums over the blocks of every draw. `cells`: [cells, columns] sums over positions, row-major;
+  /// `out`: [draws, columns]; `scratch` is resized as needed.
+  void draw_sums(const double* cells, std::size_t columns, std::vector<double>& scratch,
+                 std::vector<double>& out) const;
+
+  /// What resampling the repeats moves a mean over them by, per draw [draws]: `by_repeat` [repeats]
+  /// are the means of each repeat over the whole text. Its standard deviation is the standard error
+  /// over the repeats. All 0 for fewer than 2 repeats.
+  void repeat_noise(const std::vector<double>& by_repeat, std::vector<double>& out) const;
+
+  /// The interval of a number from its value in every draw (values that are not finite are left
+  /// out; empty if they are more than half), cut to [least, most]. Reorders `values`.
+  [[nodiscard]] std::optional<Range> interval(
+      double estimate, std::vector<double>& values,
+      double least = -std::numeric_limits<double>::infinity(),
+      double most = std::numeric_limits<double>::infinity()) const;
+  /// The same for a number that noise pushes in one direction, such as a calibration error: the
+  /// draws lie off the estimate by as much as the estimate off the truth, so they are mirrored.
+  [[nodiscard]] std::optional<Range> mirrored_interval(double estimate, std::vector<double>& values,
+                                                       double least, double most) const;
+
+ private:
+  void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block);
+  void block_sums(const double* cells, std::size_t columns, std::vector<double>& out) const;
+
+  struct Ring {
+    std::size_t first, end;  ///< cells of one sequence
+  };
+  double confidence_;
+  double widening_ = 1;
+  std::vector<std::int64_t> cell_starts_;
+  std::vector<Ring> rings_;
+  std::size_t block_cells_ = 1;
+  std::int64_t blocks_per_draw_ = 0;
+  std::vector<std::int32_t> picks_;    ///< [draws, blocks_per_draw] cells at which blocks start
+  std::vector<double> repeat_weight_;  ///< [draws, repeats] share of each repeat minus 1/repeats
+};
+
+/// Sums of one row over the cells of a Resampling: what every number of it follows from.
+struct RowSums {
+  static constexpr std::size_t kColumns = 3;  ///< tokens, rounds, verified
+  std::vector<double> cells;                  ///< [cells, kColumns]
+  /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
+  std::vector<double> verified_by_repeat;
+};
+
+/// Scratch memory of row_intervals(); reused from row to row.
+struct IntervalScratch {
+  std::vector<double> blocks, sums, noise, values;
+};
+
+/// Fills row.intervals. Needs the row's tau, and for the others verified_per_round, cost_per_round,
+/// tokens_per_cost, speedup, acceptance_rate as far as they exist. `efficiency`: [draws] receives
+/// tokens_per_cost in every draw (NaN where it does not exist), for compare_rows().
+void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
+                   bool speculates, IntervalScratch& scratch, PolicyResult& row, float* efficiency);
+
+/// Compares a row with a reference on the same draws (`efficiency` of both). Empty where one of
+/// them has no tokens_per_cost, or no interval exists. The verdict is "within noise" where the
+/// interval holds 0.
+[[nodiscard]] std::optional<PairedComparison> compare_rows(
+    const Resampling& resampling, const PolicyResult& row, const float* row_efficiency,
+    const PolicyResult& reference, const float* reference_efficiency, IntervalScratch& scratch);
+
+/// The central `confidence` range of `values` (linear interpolation of order statistics; reorders
+/// them); empty for fewer than 2.
+[[nodiscard]] std::optional<Range> percentile_range(std::vector<double>& values, double confidence);
+
+/// Quantiles of the standard normal and of Student's t with `freedom` ≥ 1 degrees of freedom, for
+/// `probability` in (0.5, 1).
+[[nodiscard]] double normal_quantile(double probability);
+[[nodiscard]] double student_quantile(double probability, double freedom);
 
 }  // namespace dspark

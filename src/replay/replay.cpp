@@ -2,19 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "cost/cost.h"
 #include "replay/cache.h"
 #include "replay/causality.h"
 #include "replay/closed_loop.h"
+#include "replay/intervals.h"
+#include "replay/ledger.h"
 #include "replay/off_policy.h"
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #include "replay/rounds.h"
+#include "replay/strata.h"
+#include "support/error.h"
 
 namespace dspark {
 namespace {
+
+// Moving blocks that are this long leave little of the dependence between neighbours: a draft block
+// reaches P + 1 positions; a round does not reach into the next.
+constexpr std::int64_t kBlocksOfDependence = 4;
+constexpr std::int64_t kRoundsOfDependence = 8;
 
 /// Fields that every row of a job shares, and those that follow from tau and what was verified.
 void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row) {
@@ -23,14 +34,14 @@ void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row)
   row.sampling = job.sampling;
   row.policy = policy_name(policy);
   row.parameters = policy_parameters(policy);
+  row.bound = is_bound(policy);
   if (row.tau) row.accepted_per_round = *row.tau - 1.0;
-  const bool speculates = !std::holds_alternative<NoSpeculation>(policy);
   if (row.verified_per_round) {
     if (*row.verified_per_round > 0 && row.accepted_per_round) {
       row.acceptance_rate = *row.accepted_per_round / *row.verified_per_round;
     }
     row.cost_per_round =
-        speculates ? round_cost(job.cost, *row.verified_per_round) : step_cost(job.cost);
+        speculates(policy) ? round_cost(job.cost, *row.verified_per_round) : step_cost(job.cost);
     if (row.tau && *row.cost_per_round > 0) row.tokens_per_cost = *row.tau / *row.cost_per_round;
     if (row.tokens_per_cost && step_cost(job.cost) > 0) {
       row.speedup = *row.tokens_per_cost * step_cost(job.cost);
@@ -48,9 +59,19 @@ void add_positions(const ReplayJob& job, std::vector<PositionResult> positions,
   }
 }
 
+void add_strata(const ReplayJob& job, std::vector<Stratum> strata, ReplayResult& result) {
+  for (Stratum& stratum : strata) {
+    stratum.trace = job.trace.header().file;
+    stratum.verification = verification_name(job.verification);
+    stratum.sampling = job.sampling;
+    if (stratum.by == "trace") stratum.label = job.trace.header().domain;
+    result.strata.push_back(std::move(stratum));
+  }
+}
+
 PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
-                              const LinearCost& cost) {
-  const ClosedLoop loop = closed_loop(table, policy, cost);
+                              const LinearCost& cost, RoundFlow& flow) {
+  const ClosedLoop loop = closed_loop(table, policy, cost, flow);
   PolicyResult row;
   row.tau = loop.tau;
   row.tau_interior = loop.tau_interior;
@@ -62,24 +83,40 @@ PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
   return row;
 }
 
-/// Evaluates every policy; each row is the work of one thread, so the result does not depend on
-/// their number.
-template <class Evaluate>
-void add_rows(const ReplayJob& job, int threads, ReplayResult& result, Evaluate&& evaluate) {
-  const auto count = static_cast<std::int64_t>(job.policies.size());
-  const std::size_t first = result.results.size();
-  result.results.resize(first + job.policies.size());
+/// Sums of a row over the cells of a resampling. `order`: which of the flow's entries stands at
+/// each place of the resampled text; empty: its own.
+void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
+               const Resampling& resampling, RowSums& sums) {
+  sums.cells.assign(resampling.cells() * RowSums::kColumns, 0.0);
+  for (std::size_t cell = 0; cell < resampling.cells(); ++cell) {
+    double* const sum = sums.cells.data() + cell * RowSums::kColumns;
+    const auto end = static_cast<std::size_t>(resampling.cell_starts()[cell + 1]);
+    for (auto i = static_cast<std::size_t>(resampling.cell_starts()[cell]); i < end; ++i) {
+      const std::size_t n = order.empty() ? i : order[i];
+      sum[0] += flow.tokens.empty() ? 1.0 : flow.tokens[n];
+      sum[1] += flow.rounds[n];
+      sum[2] += flow.verified[n];
+    }
+  }
+  sums.verified_by_repeat = flow.verified_by_repeat;
+}
+
+/// Calls work(i) for i = 0 .. count - 1 on `threads` threads, each with its own copy of `scratch`;
+/// rethrows what one of them threw.
+template <class Scratch, class Work>
+void for_each_row(std::int64_t count, int threads, const Scratch& scratch, const Work& work) {
   std::exception_ptr failure;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-  for (std::int64_t i = 0; i < count; ++i) {
-    try {
-      const Policy& policy = job.policies[static_cast<std::size_t>(i)];
-      PolicyResult row = evaluate(policy);
-      complete_row(job, policy, row);
-      result.results[first + static_cast<std::size_t>(i)] = std::move(row);
-    } catch (...) {
+#pragma omp parallel num_threads(threads)
+  {
+    Scratch own = scratch;
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t i = 0; i < count; ++i) {
+      try {
+        work(static_cast<std::size_t>(i), own);
+      } catch (...) {
 #pragma omp critical
-      failure = std::current_exception();
+        failure = std::current_exception();
+      }
     }
   }
   if (failure) std::rethrow_exception(failure);
@@ -134,9 +171,12 @@ void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const Repla
                     ReplayResult& result) {
   const std::size_t first = result.results.size();
   add_positions(job, off_policy_positions(table), result);
-  add_rows(job, options.threads, result, [&](const Policy& policy) {
-    return evaluate_off_policy(table, policy, job.cost, job.verification);
+  std::vector<PolicyResult> rows(job.policies.size());
+  for_each_row(static_cast<std::int64_t>(rows.size()), options.threads, 0, [&](std::size_t i, int) {
+    rows[i] = evaluate_off_policy(table, job.policies[i], job.cost, job.verification);
+    complete_row(job, job.policies[i], rows[i]);
   });
+  for (PolicyResult& row : rows) result.results.push_back(std::move(row));
   refuse_to_rank(job, options, first, result);
 }
 
@@ -156,6 +196,115 @@ void judge_causality(const ReplayJob& job, const Policy& policy, const OutcomeTa
   }
 }
 
+/// The rows of one job: evaluates every policy, each as the work of one thread, so that no result
+/// depends on their number.
+class RowEvaluator {
+ public:
+  RowEvaluator(const ReplayJob& job, const ReplayOptions& options, const Resampling& resampling,
+               const std::vector<std::size_t>& order)
+      : job_(job), options_(options), resampling_(resampling), order_(order) {}
+
+  /// Appends the rows. `evaluate(policy, flow)` gives tau, rounds and what was verified.
+  template <class Evaluate>
+  void run(const Evaluate& evaluate, ReplayResult& result) {
+    rows_.resize(job_.policies.size());
+    efficiency_.resize(rows_.size() * resampling_.draws());
+    const std::int32_t block_size = job_.trace.header().block_size;
+    for_each_row(count(), options_.threads, Scratch{}, [&](std::size_t i, Scratch& scratch) {
+      const Policy& policy = job_.policies[i];
+      PolicyResult& row = rows_[i];
+      row = evaluate(policy, scratch.flow);
+      complete_row(job_, policy, row);
+      row.ledger = make_ledger(row, scratch.flow, job_.cost, block_size, speculates(policy));
+      sum_cells(scratch.flow, order_, resampling_, scratch.sums);
+      row_intervals(resampling_, scratch.sums, job_.cost, speculates(policy), scratch.intervals,
+                    row, efficiency_of(i));
+    });
+    compare();
+    add_notes(result);
+    for (PolicyResult& row : rows_) result.results.push_back(std::move(row));
+  }
+
+ private:
+  struct Scratch {
+    RoundFlow flow;
+    RowSums sums;
+    IntervalScratch intervals;
+  };
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(rows_.size()); }
+  [[nodiscard]] float* efficiency_of(std::size_t row) {
+    return efficiency_.data() + row * resampling_.draws();
+  }
+
+  /// The row at the rank that was asked for, in the order of rank_results().
+  [[nodiscard]] std::size_t reference() const {
+    std::vector<std::size_t> ranking;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (!rows_[i].bound && rows_[i].tokens_per_cost) ranking.push_back(i);
+    }
+    std::stable_sort(ranking.begin(), ranking.end(), [&](std::size_t a, std::size_t b) {
+      return *rows_[a].tokens_per_cost > *rows_[b].tokens_per_cost;
+    });
+    const auto rank = static_cast<std::size_t>(options_.reference);
+    if (rank > ranking.size()) {
+      throw usage_error("--reference",
+                        fmt::format("there is no rank {} among the {} ranked rows of {}", rank,
+                                    ranking.size(), job_.trace.header().file),
+                        "give the rank of a row");
+    }
+    return ranking[rank - 1];
+  }
+
+  void compare() {
+    const bool nothing_ranked = std::none_of(rows_.begin(), rows_.end(), [](const auto& row) {
+      return !row.bound && row.tokens_per_cost.has_value();
+    });
+    if (nothing_ranked && options_.reference == 1) return;
+    const std::size_t best = reference();
+    rows_[best].is_reference = true;
+    for_each_row(count(), options_.threads, IntervalScratch{},
+                 [&](std::size_t i, IntervalScratch& scratch) {
+                   if (i == best) return;
+                   rows_[i].versus = compare_rows(resampling_, rows_[i], efficiency_of(i),
+                                                  rows_[best], efficiency_of(best), scratch);
+                 });
+  }
+
+  void note(ReplayResult& result, const std::string& text) const {
+    result.notes.push_back(fmt::format("{}: {}", job_.trace.header().file, text));
+    if (options_.notice) options_.notice(result.notes.back());
+  }
+
+  void add_notes(ReplayResult& result) const {
+    std::optional<double> fewest;
+    for (const PolicyResult& row : rows_) {
+      if (!row.bound && row.rounds && (!fewest || *row.rounds < *fewest)) fewest = row.rounds;
+    }
+    if (fewest && *fewest < kFewRounds) {
+      note(result, fmt::format("some rows rest on as few as {:.0f} rounds; below {:.0f} even the "
+                               "intervals are rough, so record more text",
+                               *fewest, kFewRounds));
+    }
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const auto* oracle = std::get_if<Oracle>(&job_.policies[i]);
+      if (oracle == nullptr || oracle->bound != OracleBound::shortest) continue;
+      if (rows_[i].speedup && *rows_[i].speedup < 1) {
+        note(result, fmt::format("even the oracle's shortest path has a speedup of {:.3f}: under "
+                                 "these costs no schedule can win with this drafter",
+                                 *rows_[i].speedup));
+      }
+    }
+  }
+
+  const ReplayJob& job_;
+  const ReplayOptions& options_;
+  const Resampling& resampling_;
+  const std::vector<std::size_t>& order_;
+  std::vector<PolicyResult> rows_;
+  std::vector<float> efficiency_;  ///< [rows, draws] tokens per cost in every draw
+};
+
 void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                          TraceSummary& summary, ReplayResult& result) {
   const OutcomeTable table = outcomes_of(backend, job, options);
@@ -168,12 +317,19 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
     add_off_policy(job, table, options, result);
     return;
   }
-  add_positions(job, open_loop(table), result);
-  add_rows(job, options.threads, result, [&](const Policy& policy) {
-    PolicyResult row = evaluate_anchors(table, policy, job.cost);
-    judge_causality(job, policy, &table, row);
-    return row;
-  });
+  const Resampling resampling(table.sequence_offsets, kBlocksOfDependence * (table.block_size + 1),
+                              table.repeats, options.seed, options.confidence);
+  add_positions(job, open_loop(table, &resampling), result);
+  add_strata(job, make_strata(table), result);
+  const std::vector<std::size_t> as_recorded;
+  RowEvaluator(job, options, resampling, as_recorded)
+      .run(
+          [&](const Policy& policy, RoundFlow& flow) {
+            PolicyResult row = evaluate_anchors(table, policy, job.cost, flow);
+            judge_causality(job, policy, &table, row);
+            return row;
+          },
+          result);
 }
 
 void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
@@ -191,12 +347,18 @@ void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOpti
   if (table.drafts_replayed) summary.diverged = diverged;
   summary.censored = censored;
   summary.invalid_rows += table.invalid_rows;
-  add_positions(job, round_positions(table), result);
-  add_rows(job, options.threads, result, [&](const Policy& policy) {
-    PolicyResult row = evaluate_rounds(table, policy, job.cost);
-    judge_causality(job, policy, nullptr, row);
-    return row;
-  });
+  const RoundOrder order = order_rounds(table);
+  const Resampling resampling(order.offsets, kRoundsOfDependence, 0, options.seed,
+                              options.confidence);
+  add_positions(job, round_positions(table, &order, &resampling), result);
+  RowEvaluator(job, options, resampling, order.rounds)
+      .run(
+          [&](const Policy& policy, RoundFlow& flow) {
+            PolicyResult row = evaluate_rounds(table, policy, job.cost, flow);
+            judge_causality(job, policy, nullptr, row);
+            return row;
+          },
+          result);
 }
 
 }  // namespace

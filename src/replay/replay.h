@@ -31,6 +31,9 @@ struct ReplayOptions {
   std::uint64_t memory_budget = 0;  ///< bytes of host memory; 0: no bound beyond the machine's
   int threads = 1;                  ///< for the evaluate stage
   TableCache* cache = nullptr;      ///< where tables are kept between runs; may be null
+  double confidence = 0.95;         ///< level of the intervals, in (0.5, 1)
+  std::int64_t reference =
+      1;  ///< rank, within the job, of the row that the others are compared with
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   /// Called with one line for the user (first invalid row, ...); may be empty.
@@ -49,8 +52,9 @@ struct ReplayJob {
 };
 
 /// Replays a trace of kind anchors or rounds and appends to `result` its positions and rows
-/// (unranked); fills `summary`'s counts. Throws Error(trace) where nothing can be replayed,
-/// Error(device) where the backend fails.
+/// (unranked), strata (not finished: finish_strata()) and notes; fills `summary`'s counts. Throws
+/// Error(usage) where no row has the rank `options.reference`, Error(trace) where nothing can be
+/// replayed, Error(device) where the backend fails.
 void replay_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                   TraceSummary& summary, ReplayResult& result);
 

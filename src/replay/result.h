@@ -39,6 +39,8 @@ struct SamplingLabel {
   /// "sampled" from the draft law, or "greedy": its argmax, then verified like any other draft.
   /// Greedy verification always has greedy drafts.
   std::string drafts = "sampled";
+
+  bool operator==(const SamplingLabel&) const = default;
 };
 
 /// A confidence interval of one number; both ends exist or there is no interval.
@@ -76,11 +78,11 @@ struct Ledger {
   std::vector<double> accepted_histogram;   ///< [P+1] share of rounds by accepted drafts
 };
 
-/// How one row compares with another on the same resampled sequences.
+/// How one row compares with the reference row (ReplayOptions::reference) on the same resampled
+/// sequences.
 struct PairedComparison {
-  std::string
-      verdict;  ///< "win", "loss" or "within noise", of the row against the best of its table
-  double difference = 0;  ///< tokens_per_cost of the row minus the best row's
+  std::string verdict;    ///< "win", "loss" or "within noise", of the row against the reference
+  double difference = 0;  ///< tokens_per_cost of the row minus the reference's
   Range interval;         ///< of the difference
 };
 
@@ -89,13 +91,25 @@ struct PairedComparison {
 struct Stratum {
   std::string trace;
   std::string verification;
-  std::string by;                               ///< "trace", "depth" or "confidence"
-  std::string label;                            ///< e.g. "positions 0-63", "confidence 0.2-0.4"
-  double anchors = 0;                           ///< full blocks that started in it
+  SamplingLabel sampling;
+  std::string by;      ///< "trace", "depth" or "confidence"
+  std::string label;   ///< e.g. "positions 0-63", "confidence 0.2-0.4"; "trace": its domain
+  double anchors = 0;  ///< full blocks that started in it
   std::optional<double> survival;               ///< @1
   std::optional<double> tau_open_loop;          ///< 1 + Σ survival over its anchors
   std::optional<double> predicted_conditional;  ///< @1
-  bool worst = false;                           ///< lowest tau_open_loop of its kind
+  bool worst = false;  ///< lowest tau_open_loop of its kind (finish_strata())
+};
+
+/// Means of tau_open_loop over the strata of one kind: of one trace, or (by "trace") of all traces
+/// under one verification, where `trace` is empty.
+struct StrataMean {
+  std::string trace;
+  std::string verification;
+  SamplingLabel sampling;  ///< of the first stratum
+  std::string by;
+  double macro = 0;  ///< every stratum counts once
+  double micro = 0;  ///< every anchor counts once
 };
 
 struct PositionResult {
@@ -138,8 +152,10 @@ struct PolicyResult {
       effective_samples;  ///< off-policy rows: of the deepest slot that the row uses
   std::optional<double> early_stop_difference;  ///< share of rounds in which the rule differs from
                                                 ///< its early-stopped form
+  bool bound = false;  ///< an oracle: nobody can run it, so it is not ranked
   RowIntervals intervals;
-  std::optional<PairedComparison> versus_best;  ///< empty for the best row itself
+  bool is_reference = false;  ///< the row that the others of its table are compared with
+  std::optional<PairedComparison> versus;  ///< empty for the reference itself
   std::optional<Ledger> ledger;
 };
 
@@ -149,18 +165,22 @@ struct ReplayResult {
   std::string device;
   std::uint64_t seed = 0;
   std::int32_t repeats = 0;
-  double confidence = 0.95;  ///< level of all intervals
+  double confidence = 0.95;    ///< level of all intervals
+  std::int64_t reference = 1;  ///< rank of the row that the others are compared with
   LinearCost cost;
   std::vector<TraceSummary> traces;
   std::vector<PositionResult> positions;
   std::vector<Stratum> strata;
+  std::vector<StrataMean> strata_means;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
+  std::vector<std::string> notes;     ///< what a reader of the numbers should know, one line each
   /// The fields that may differ between two runs.
   double seconds = 0;
   std::optional<bool> cached;  ///< every table was kept by an earlier run; empty: without a cache
 };
 
-/// Sorts `results` by tokens_per_cost, best first; rows without one last; ties keep their order.
+/// Sorts `results` by tokens_per_cost, best first, then the rows without one; then the bounds in
+/// the same way. Ties keep their order.
 void rank_results(std::vector<PolicyResult>& results);
 
 }  // namespace dspark

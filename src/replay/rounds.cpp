@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "core/random.h"
@@ -53,6 +54,7 @@ class RoundReplayer {
     table_.drafts_replayed = greedy_ || !records_.proposal_uniforms.empty();
     table_.outcomes_recorded = greedy_ || !records_.accept_uniforms.empty();
     table_.rounds.resize(rounds);
+    table_.request = records_.request;
     table_.confidence.assign(rounds * stride_, std::numeric_limits<float>::quiet_NaN());
     chunk_ = std::min(trace.blocks(), choose_chunk());
     allocate();
@@ -484,11 +486,6 @@ class RoundReplayer {
       tie_slot_;  ///< 0-based slots with a near tie, by round of the chunk
 };
 
-std::optional<double> ratio(double sum, double count) {
-  if (!(count > 0)) return std::nullopt;
-  return sum / count;
-}
-
 }  // namespace
 
 std::string invalid_rows_notice(const std::string& file, const RoundTable& table) {
@@ -503,59 +500,147 @@ RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
   return RoundReplayer(backend, trace, heads, sampling, verification, options).run();
 }
 
-std::vector<PositionResult> round_positions(const RoundTable& table) {
+RoundOrder order_rounds(const RoundTable& table) {
+  RoundOrder order;
+  order.rounds.resize(table.rounds.size());
+  std::iota(order.rounds.begin(), order.rounds.end(), std::size_t{0});
+  // Rounds of a request stand in ascending order in a trace.
+  std::stable_sort(order.rounds.begin(), order.rounds.end(), [&](std::size_t a, std::size_t b) {
+    return table.request[a] < table.request[b];
+  });
+  order.offsets.push_back(0);
+  for (std::size_t i = 1; i < order.rounds.size(); ++i) {
+    if (table.request[order.rounds[i]] != table.request[order.rounds[i - 1]]) {
+      order.offsets.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  order.offsets.push_back(static_cast<std::int64_t>(order.rounds.size()));
+  return order;
+}
+
+std::vector<PositionResult> round_positions(const RoundTable& table, const RoundOrder* order,
+                                            const Resampling* resampling) {
   const auto block = static_cast<std::size_t>(table.block_size);
   std::vector<PositionResult> out(block);
   for (std::size_t k = 0; k < block; ++k) {
-    double known = 0, survived = 0, reached = 0, predicted = 0, predictions = 0;
-    CalibrationError calibration;
-    for (std::size_t m = 0; m < table.rounds.size(); ++m) {
+    std::vector<SlotSums> cells(resampling != nullptr ? resampling->cells() : 1);
+    std::size_t cell = 0;
+    for (std::size_t i = 0; i < table.rounds.size(); ++i) {
+      const std::size_t m = order != nullptr ? order->rounds[i] : i;
+      while (resampling != nullptr &&
+             static_cast<std::int64_t>(i) >= resampling->cell_starts()[cell + 1]) {
+        ++cell;
+      }
+      SlotSums& at = cells[cell];
       const RoundOutcome& round = table.rounds[m];
       const auto accepted = static_cast<std::size_t>(round.accepted);
       if (k >= static_cast<std::size_t>(round.slots)) continue;
       if (table.has_confidence) {
         double along = 1;
-        for (std::size_t i = 0; i <= k; ++i)
-          along *= static_cast<double>(table.confidence[m * block + i]);
-        predicted += along;
-        predictions += 1;
+        for (std::size_t j = 0; j <= k; ++j)
+          along *= static_cast<double>(table.confidence[m * block + j]);
+        at.predicted += along;
+        at.predictions += 1;
       }
       if (round.censored && k >= accepted) continue;  // unknown
-      known += 1;
       const double label = accepted > k ? 1.0 : 0.0;
-      survived += label;
+      at.anchors += 1;
+      at.survival += label;
       if (accepted >= k) {
-        reached += 1;
-        calibration.add(static_cast<double>(table.confidence[m * block + k]), label, 1.0);
+        at.reached += 1;
+        at.calibration.add(static_cast<double>(table.confidence[m * block + k]), label, 1.0);
       }
     }
     out[k].position = static_cast<std::int32_t>(k) + 1;
-    out[k].survival = ratio(survived, known);
-    out[k].conditional = ratio(survived, reached);
-    out[k].predicted_conditional = calibration.mean_confidence();
-    out[k].conditional_ece = calibration.value();
-    out[k].predicted = ratio(predicted, predictions);
+    fill_position(cells, resampling, {}, out[k]);
+    // Nothing is integrated out here, and no closed loop visits anything.
+    out[k].survival_trajectory.reset();
+    out[k].intervals.survival_trajectory.reset();
   }
   return out;
 }
 
+namespace {
+
+/// Drafts that an oracle verifies of a round that accepts `accepted`, where a token is worth
+/// `price`.
+std::int32_t oracle_length(const LinearCost& cost, std::int32_t accepted, double price) {
+  const auto gain = [&](std::int32_t l) { return (l + 1) - price * round_cost(cost, l); };
+  std::int32_t best = 0;
+  for (std::int32_t l = 1; l <= accepted; ++l) {
+    if (gain(l) >= gain(best)) best = l;
+  }
+  return best;
+}
+
+/// The price at which the best choice of lengths breaks even: the most tokens per cost that rounds
+/// of these outcomes can give (Dinkelbach 1967).
+double best_rate(const RoundTable& table, const LinearCost& cost) {
+  double rate = 0;
+  for (int step = 0; step < 64; ++step) {  // each step improves; a handful suffices
+    double tokens = 0, spent = 0;
+    for (const RoundOutcome& round : table.rounds) {
+      if (round.slots == 0) continue;
+      const std::int32_t l = oracle_length(cost, round.accepted, rate);
+      tokens += l + 1;
+      spent += round_cost(cost, l);
+    }
+    if (!(spent > 0) || !(tokens / spent > rate)) break;
+    rate = tokens / spent;
+  }
+  return rate;
+}
+
+}  // namespace
+
 PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
                              const LinearCost& cost) {
+  RoundFlow flow;
+  return evaluate_rounds(table, policy, cost, flow);
+}
+
+PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy, const LinearCost& cost,
+                             RoundFlow& flow) {
+  if (std::holds_alternative<OracleConfidence>(policy)) {
+    throw internal_error("evaluate_rounds", "a rounds trace has no acceptance probabilities");
+  }
+  const auto* oracle = std::get_if<Oracle>(&policy);
+  const bool shortest = oracle != nullptr && oracle->bound == OracleBound::shortest;
+  const double rate = shortest ? best_rate(table, cost) : 0;
+  const std::size_t size = table.rounds.size();
+  flow.rounds.assign(size, 0.0);
+  flow.tokens.assign(size, 0.0);
+  flow.verified.assign(size, 0.0);
+  flow.verified_by_repeat.clear();
+  flow.scheduled.assign(static_cast<std::size_t>(table.block_size) + 1, 0.0);
+  flow.accepted.assign(flow.scheduled.size(), 0.0);
+  flow.trimmed = 0;
   PolicyResult out;
   double rounds = 0, low = 0, high = 0, verified = 0;
   std::int64_t censored = 0;
-  for (std::size_t m = 0; m < table.rounds.size(); ++m) {
+  for (std::size_t m = 0; m < size; ++m) {
     const RoundOutcome& round = table.rounds[m];
     if (round.slots == 0) continue;
-    const std::int32_t length = scheduled_length(
-        policy, table.confidence.data() + m * static_cast<std::size_t>(table.block_size),
-        round.slots, cost);
+    const std::int32_t length =
+        shortest ? oracle_length(cost, round.accepted, rate)
+        : oracle != nullptr
+            ? round.accepted
+            : scheduled_length(
+                  policy, table.confidence.data() + m * static_cast<std::size_t>(table.block_size),
+                  round.slots, cost);
+    const std::int32_t accepted = std::min(round.accepted, length);
     rounds += 1;
     verified += length;
-    low += std::min(round.accepted, length) + 1;
+    low += accepted + 1;
     const bool open = round.censored && length > round.accepted;
-    high += (open ? length : std::min(round.accepted, length)) + 1;
+    high += (open ? length : accepted) + 1;
     censored += open;
+    flow.rounds[m] = 1;
+    flow.tokens[m] = accepted + 1;
+    flow.verified[m] = length;
+    flow.scheduled[static_cast<std::size_t>(length)] += 1;
+    flow.accepted[static_cast<std::size_t>(accepted)] += 1;
+    if (length == 0 && speculates(policy)) flow.trimmed += 1;
   }
   out.rounds = rounds;
   out.tokens = low;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "replay/closed_loop.h"
+#include "replay/intervals.h"
 #include "replay/replay.h"
 
 namespace dspark {
@@ -35,6 +37,7 @@ struct RoundTable {
   /// Acceptance was replayed with the recorded uniforms (or greedily), so it can be compared.
   bool outcomes_recorded = false;
   std::vector<RoundOutcome> rounds;  ///< [M]
+  std::vector<std::int32_t> request;  ///< [M]
   std::vector<float> confidence;     ///< [M, P] of the proposed drafts; NaN: none
   std::int64_t invalid_rows = 0;
   std::string first_problem;  ///< the first invalid row, for a notice
@@ -51,12 +54,29 @@ struct RoundTable {
 /// What the user is told where blocks of `table` were cut; empty if none was.
 [[nodiscard]] std::string invalid_rows_notice(const std::string& file, const RoundTable& table);
 
-/// Positions and rows of a replayed rounds trace (identity fields are the caller's to fill).
-/// Lengths of a policy shorten what was verified: accepted = min(a, ℓ). Where rounds are censored
-/// under a policy, tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows
-/// from it are the lower bound.
-[[nodiscard]] std::vector<PositionResult> round_positions(const RoundTable& table);
+/// A rounds trace request by request, each in the order of its rounds: the order in which rounds
+/// are resampled.
+struct RoundOrder {
+  std::vector<std::size_t> rounds;    ///< [M] indices into RoundTable::rounds
+  std::vector<std::int64_t> offsets;  ///< [requests + 1] as the sequences of an anchors trace
+};
+[[nodiscard]] RoundOrder order_rounds(const RoundTable& table);
+
+/// Positions of a replayed rounds trace (identity fields are the caller's to fill); intervals where
+/// `resampling` (of `order`) is given.
+[[nodiscard]] std::vector<PositionResult> round_positions(const RoundTable& table,
+                                                          const RoundOrder* order = nullptr,
+                                                          const Resampling* resampling = nullptr);
+
+/// A row of a replayed rounds trace (identity fields are the caller's to fill). Lengths of a policy
+/// shorten what was verified: accepted = min(a, ℓ). Where rounds are censored under a policy,
+/// tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows from it are the
+/// lower bound. Oracles: `no_waste` verifies a; `shortest` the l ≤ a of every round that give the
+/// most tokens per cost in all (rounds do not lead to each other here). Throws Error(internal) for
+/// `oracle_confidence`: α is not known. `flow`: the parts, in the order of the table's rounds.
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
                                            const LinearCost& cost);
+[[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
+                                           const LinearCost& cost, RoundFlow& flow);
 
 }  // namespace dspark

@@ -208,7 +208,7 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
 
 template <class Archive, class Table, class Rounds>
 void exchange_rounds(Archive& archive, const TableShape& shape, Table& table, Rounds& packed) {
-  auto& [block_size, has_confidence, drafts_replayed, outcomes_recorded, rounds, confidence,
+  auto& [block_size, has_confidence, drafts_replayed, outcomes_recorded, rounds, request, confidence,
          invalid_rows, first_problem] = table;
   static_cast<void>(rounds);  // `packed` stands for them
   archive.number(block_size);
@@ -218,6 +218,7 @@ void exchange_rounds(Archive& archive, const TableShape& shape, Table& table, Ro
   archive.require(block_size == shape.block_size);
   const auto blocks = static_cast<std::uint64_t>(shape.blocks);
   archive.list(packed, blocks);
+  archive.list(request, blocks);
   archive.list(confidence, blocks * static_cast<std::uint64_t>(shape.block_size));
   archive.number(invalid_rows);
   archive.text(first_problem);

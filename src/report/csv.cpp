@@ -42,8 +42,8 @@ std::string csv_parameter(const ParameterValue& value) {
 // The parameters of all policies become columns: always the same ones first, so that files of
 // different runs can be joined, then any that this list does not know.
 std::vector<std::string> parameter_columns(const ReplayResult& result) {
-  std::vector<std::string> columns = {"rule",           "threshold",  "length",
-                                      "survival_floor", "min_length", "max_length"};
+  std::vector<std::string> columns = {"rule",       "threshold",  "length", "survival_floor",
+                                      "min_length", "max_length", "bound",  "wrap"};
   for (const PolicyResult& row : result.results) {
     for (const auto& parameter : row.parameters) {
       if (std::find(columns.begin(), columns.end(), parameter.first) == columns.end()) {
@@ -66,6 +66,10 @@ std::string parameter_cell(const PolicyResult& row, const std::string& name) {
   }
   return "";
 }
+
+std::string csv_lo(const std::optional<Range>& range) { return range ? csv_number(range->lo) : ""; }
+
+std::string csv_hi(const std::optional<Range>& range) { return range ? csv_number(range->hi) : ""; }
 
 struct Column {
   const char* name;
@@ -104,6 +108,20 @@ const Column kFindings[] = {
     {"cost_per_round", [](const PolicyResult& r) { return csv_number(r.cost_per_round); }},
     {"tokens_per_cost", [](const PolicyResult& r) { return csv_number(r.tokens_per_cost); }},
     {"speedup", [](const PolicyResult& r) { return csv_number(r.speedup); }},
+    {"tau_interval_lo", [](const PolicyResult& r) { return csv_lo(r.intervals.tau); }},
+    {"tau_interval_hi", [](const PolicyResult& r) { return csv_hi(r.intervals.tau); }},
+    {"verified_per_round_interval_lo",
+     [](const PolicyResult& r) { return csv_lo(r.intervals.verified_per_round); }},
+    {"verified_per_round_interval_hi",
+     [](const PolicyResult& r) { return csv_hi(r.intervals.verified_per_round); }},
+    {"tokens_per_cost_interval_lo",
+     [](const PolicyResult& r) { return csv_lo(r.intervals.tokens_per_cost); }},
+    {"tokens_per_cost_interval_hi",
+     [](const PolicyResult& r) { return csv_hi(r.intervals.tokens_per_cost); }},
+    {"speedup_interval_lo", [](const PolicyResult& r) { return csv_lo(r.intervals.speedup); }},
+    {"speedup_interval_hi", [](const PolicyResult& r) { return csv_hi(r.intervals.speedup); }},
+    {"versus_reference",
+     [](const PolicyResult& r) { return r.versus ? csv_text(r.versus->verdict) : ""; }},
 };
 
 }  // namespace

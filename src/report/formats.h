@@ -4,14 +4,15 @@
 #include <string>
 
 #include "replay/result.h"
+#include "report/render.h"
 
 namespace dspark {
 
 /// Aligned columns for a terminal: per trace and verification the positions, then the policies,
 /// best first.
-[[nodiscard]] std::string render_table(const ReplayResult& result);
+[[nodiscard]] std::string render_table(const ReplayResult& result, const RenderOptions& options);
 /// The same as GitHub tables.
-[[nodiscard]] std::string render_markdown(const ReplayResult& result);
+[[nodiscard]] std::string render_markdown(const ReplayResult& result, const RenderOptions& options);
 /// The policies as comma-separated values (RFC 4180 quoting), one header line.
 [[nodiscard]] std::string render_csv(const ReplayResult& result);
 /// One document, one row per line.

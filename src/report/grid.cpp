@@ -48,25 +48,47 @@ void add_fixed(Grid& grid, const std::string& header, const Numbers& numbers, in
 }
 
 // For quantities in units that only the user knows: as many decimals as give the largest value of
-// the column four significant digits.
-void add_scaled(Grid& grid, const std::string& header, const Numbers& numbers) {
+// the column four significant digits; empty where that is no sensible way to write it.
+std::optional<int> decimals_for(const Numbers& numbers) {
   double largest = 0;
   for (const auto& number : numbers) {
     if (exists(number)) largest = std::max(largest, std::abs(*number));
   }
-  if (largest < 1e7 && (largest == 0 || largest >= 1e-5)) {
-    int decimals = 3;
-    for (double bound = 10; decimals > 0 && largest >= bound; bound *= 10) --decimals;
-    for (double bound = 1; largest > 0 && largest < bound; bound /= 10) ++decimals;
-    add_fixed(grid, header, numbers, decimals);
-    return;
-  }
+  if (!(largest < 1e7 && (largest == 0 || largest >= 1e-5))) return std::nullopt;
+  int decimals = 3;
+  for (double bound = 10; decimals > 0 && largest >= bound; bound *= 10) --decimals;
+  for (double bound = 1; largest > 0 && largest < bound; bound /= 10) ++decimals;
+  return decimals;
+}
+
+std::string scaled_text(double number, const std::optional<int>& decimals) {
+  return decimals ? fmt::format("{:.{}f}", number, *decimals) : fmt::format("{:.4g}", number);
+}
+
+void add_scaled(Grid& grid, const std::string& header, const Numbers& numbers) {
+  const std::optional<int> decimals = decimals_for(numbers);
   std::vector<std::string> cells;
   for (const auto& number : numbers) {
-    cells.push_back(exists(number) ? fmt::format("{:.4g}", *number) : kMissing);
+    cells.push_back(exists(number) ? scaled_text(*number, decimals) : kMissing);
   }
   add_text(grid, header, std::move(cells), true);
 }
+
+// Intervals with the decimals of the numbers that they belong to.
+void add_ranges(Grid& grid, const std::string& header, const Numbers& numbers,
+                const std::vector<std::optional<Range>>& ranges) {
+  const std::optional<int> decimals = decimals_for(numbers);
+  std::vector<std::string> cells;
+  for (const auto& range : ranges) {
+    const bool shown = range && std::isfinite(range->lo) && std::isfinite(range->hi);
+    cells.push_back(shown ? fmt::format("[{}, {}]", scaled_text(range->lo, decimals),
+                                        scaled_text(range->hi, decimals))
+                          : kMissing);
+  }
+  add_text(grid, header, std::move(cells), true);
+}
+
+std::string level_text(double confidence) { return shortest(100 * confidence) + " %"; }
 
 std::string parameter_text(const ParameterValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
@@ -132,7 +154,17 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows) {
   return grid;
 }
 
-Grid policies_grid(const std::vector<const PolicyResult*>& rows) {
+std::string notes_of(const PolicyResult& row) {
+  std::string out = row.lossless ? "" : "not lossless";
+  if (row.versus && row.versus->verdict == "within noise") {
+    out += std::string(out.empty() ? "" : ", ") + "within noise";
+  }
+  return out;
+}
+
+// `title`: the header of the policy column.
+Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& rows,
+                   double confidence) {
   Grid grid;
   if (rows.empty()) return grid;
   const auto numbers = [&](std::optional<double> PolicyResult::*field) {
@@ -142,11 +174,15 @@ Grid policies_grid(const std::vector<const PolicyResult*>& rows) {
   add_text(grid, "rank",
            collect(rows,
                    [&rank](const PolicyResult& row) {
-                     return exists(row.tokens_per_cost) ? std::to_string(++rank)
-                                                        : std::string(kMissing);
+                     return exists(row.tokens_per_cost) && !row.bound ? std::to_string(++rank)
+                                                                      : std::string(kMissing);
                    }),
            true);
-  add_text(grid, "policy", collect(rows, policy_text));
+  // The bounds have no rank, and say so.
+  if (grid.columns.empty()) {
+    grid.columns.push_back({"rank", true, std::vector<std::string>(rows.size(), kMissing)});
+  }
+  add_text(grid, title, collect(rows, policy_text));
   add_sampling(grid, rows);
   if (std::any_of(rows.begin(), rows.end(),
                   [](const PolicyResult* row) { return row->concurrency != 1; })) {
@@ -175,10 +211,123 @@ Grid policies_grid(const std::vector<const PolicyResult*>& rows) {
             1);
   add_scaled(grid, "cost/round", numbers(&PolicyResult::cost_per_round));
   add_scaled(grid, "tokens/cost", numbers(&PolicyResult::tokens_per_cost));
+  add_ranges(grid, level_text(confidence), numbers(&PolicyResult::tokens_per_cost),
+             collect(rows, [](const PolicyResult& row) { return row.intervals.tokens_per_cost; }));
   add_fixed(grid, "speedup", numbers(&PolicyResult::speedup), 3);
-  add_text(grid, "notes", collect(rows, [](const PolicyResult& row) {
-             return std::string(row.lossless ? "" : "not lossless");
-           }));
+  add_text(grid, "notes", collect(rows, notes_of));
+  return grid;
+}
+
+// The row a person would ship, and the one that the others are compared with where it is another.
+std::vector<const PolicyResult*> ledger_rows(const std::vector<const PolicyResult*>& rows) {
+  std::vector<const PolicyResult*> out;
+  for (const PolicyResult* row : rows) {
+    const bool best = out.empty() && exists(row->tokens_per_cost);
+    if ((best || row->is_reference) && row->ledger) out.push_back(row);
+  }
+  return out;
+}
+
+std::string share_text(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.1f}", 100 * part / whole) : std::string(kMissing);
+}
+
+// One line per entry, one column per row of the table.
+Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
+  Grid grid;
+  if (rows.empty()) return grid;
+  GridColumn names = {"ledger", false, {}};
+  std::vector<GridColumn> columns;
+  for (const PolicyResult* row : rows) columns.push_back({policy_text(*row), true, {}});
+  const auto add = [&](const std::string& name, const auto& text) {
+    names.cells.push_back(name);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      columns[i].cells.push_back(text(*rows[i]->ledger));
+  };
+  const auto add_count = [&](const char* name, double Ledger::*field) {
+    add(name, [field](const Ledger& ledger) { return fmt::format("{:.1f}", ledger.*field); });
+  };
+  add_count("rounds", &Ledger::rounds);
+  add_count("drafts proposed", &Ledger::proposed);
+  add_count("drafts verified", &Ledger::verified);
+  add_count("drafts accepted", &Ledger::accepted);
+  add_count("drafts verified in vain", &Ledger::wasted);
+  const auto add_cost = [&](const char* name, double Ledger::*field) {
+    add(name, [field](const Ledger& ledger) {
+      const double all = ledger.draft_cost + ledger.verify_cost + ledger.accept_cost;
+      return share_text(ledger.*field, all);
+    });
+  };
+  add_cost("cost of drafting %", &Ledger::draft_cost);
+  add_cost("cost of verifying %", &Ledger::verify_cost);
+  add_cost("cost of accepting %", &Ledger::accept_cost);
+  const auto add_share = [&](const char* name, double Ledger::*field) {
+    add(name, [field](const Ledger& ledger) { return share_text(ledger.*field, ledger.rounds); });
+  };
+  add_share("rounds that accepted nothing %", &Ledger::rounds_without_acceptance);
+  add_share("rounds that verified nothing %", &Ledger::rounds_trimmed);
+  add("tau to break even", [](const Ledger& ledger) {
+    return exists(ledger.break_even_tau) ? fmt::format("{:.3f}", *ledger.break_even_tau)
+                                         : std::string(kMissing);
+  });
+  const auto add_histogram = [&](const char* what, std::vector<double> Ledger::*field) {
+    const std::size_t size = (rows.front()->ledger.value().*field).size();
+    for (std::size_t length = 0; length < size; ++length) {
+      add(fmt::format("rounds that {} {} %", what, length), [&](const Ledger& ledger) {
+        const std::vector<double>& shares = ledger.*field;
+        return length < shares.size() ? share_text(shares[length], 1) : std::string(kMissing);
+      });
+    }
+  };
+  add_histogram("verify", &Ledger::scheduled_histogram);
+  add_histogram("accept", &Ledger::accepted_histogram);
+  grid.columns.push_back(std::move(names));
+  for (GridColumn& column : columns) grid.columns.push_back(std::move(column));
+  return grid;
+}
+
+// Strata kind by kind, each kind with its means below it.
+Grid strata_grid(const std::vector<const Stratum*>& strata,
+                 const std::vector<const StrataMean*>& means, bool whole_traces) {
+  Grid grid;
+  std::vector<std::string> names, anchors, notes;
+  Numbers survival, predicted, tau;
+  const auto add_mean = [&](const std::string& name, double value) {
+    names.push_back(name);
+    anchors.emplace_back(kMissing);
+    survival.emplace_back();
+    predicted.emplace_back();
+    tau.emplace_back(value);
+    notes.emplace_back();
+  };
+  for (const StrataMean* mean : means) {
+    if ((mean->by == "trace") != whole_traces) continue;
+    std::size_t count = 0;
+    for (const Stratum* stratum : strata) {
+      const bool belongs = stratum->by == mean->by && stratum->verification == mean->verification &&
+                           (whole_traces || stratum->sampling == mean->sampling);
+      if (!belongs) continue;
+      ++count;
+      std::string name = whole_traces ? stratum->trace : stratum->label;
+      if (whole_traces && !stratum->label.empty()) name += " (" + stratum->label + ")";
+      names.push_back(escape_text(name));
+      anchors.push_back(fmt::format("{:.0f}", stratum->anchors));
+      survival.push_back(stratum->survival);
+      predicted.push_back(stratum->predicted_conditional);
+      tau.push_back(stratum->tau_open_loop);
+      notes.emplace_back(stratum->worst ? "worst" : "");
+    }
+    if (count < 2) continue;
+    add_mean("mean of the parts (macro)", mean->macro);
+    add_mean("mean of the blocks (micro)", mean->micro);
+  }
+  if (names.empty()) return grid;
+  add_text(grid, whole_traces ? "trace" : "part", std::move(names));
+  add_text(grid, "blocks", std::move(anchors), true);
+  add_fixed(grid, "survival of 1", survival, 3);
+  add_fixed(grid, "predicted", predicted, 3);
+  add_fixed(grid, "tau, full blocks", tau, 3);
+  add_text(grid, "notes", std::move(notes));
   return grid;
 }
 
@@ -214,15 +363,18 @@ std::string about_trace(const TraceSummary& trace) {
 struct Group {
   std::string trace;
   std::string verification;
-  std::vector<const PositionResult*> positions;
-  std::vector<const PolicyResult*> policies;
+  std::vector<const PositionResult*> positions = {};
+  std::vector<const PolicyResult*> policies = {};
+  std::vector<const PolicyResult*> bounds = {};
+  std::vector<const Stratum*> strata = {};
+  std::vector<const StrataMean*> means = {};
 };
 
 class Groups {
  public:
   Group& of(const std::string& trace, const std::string& verification) {
     const auto [found, is_new] = index_.try_emplace({trace, verification}, groups_.size());
-    if (is_new) groups_.push_back({trace, verification, {}, {}});
+    if (is_new) groups_.push_back({trace, verification});
     return groups_[found->second];
   }
   [[nodiscard]] const std::vector<Group>& all() const { return groups_; }
@@ -232,13 +384,53 @@ class Groups {
   std::map<std::pair<std::string, std::string>, std::size_t> index_;
 };
 
-Section make_section(const Group& group, const TraceSummary* trace) {
+Groups groups_of(const ReplayResult& result) {
+  Groups groups;
+  for (const PositionResult& row : result.positions) {
+    groups.of(row.trace, row.verification).positions.push_back(&row);
+  }
+  for (const PolicyResult& row : result.results) {
+    Group& group = groups.of(row.trace, row.verification);
+    (row.bound ? group.bounds : group.policies).push_back(&row);
+  }
+  for (const Stratum& stratum : result.strata) {
+    groups.of(stratum.trace, stratum.verification).strata.push_back(&stratum);
+  }
+  for (const StrataMean& mean : result.strata_means) {
+    if (mean.by != "trace") groups.of(mean.trace, mean.verification).means.push_back(&mean);
+  }
+  return groups;
+}
+
+Section make_section(const Group& group, const TraceSummary* trace, const ReplayResult& result,
+                     const RenderOptions& options) {
   Section section;
   section.title = escape_text(group.trace);
   if (!group.verification.empty()) section.title += ", " + escape_text(group.verification);
   if (trace != nullptr) section.about = about_trace(*trace);
   section.positions = positions_grid(group.positions);
-  section.policies = policies_grid(group.policies);
+  section.policies = policies_grid("policy", group.policies, result.confidence);
+  section.bounds = policies_grid("bound", group.bounds, result.confidence);
+  if (options.ledger) section.ledger = ledger_grid(ledger_rows(group.policies));
+  section.strata = strata_grid(group.strata, group.means, false);
+  return section;
+}
+
+// Traces beside each other, where there are at least two under one verification.
+std::optional<Section> comparison_of_traces(const ReplayResult& result) {
+  std::vector<const Stratum*> strata;
+  std::vector<const StrataMean*> means;
+  for (const Stratum& stratum : result.strata) strata.push_back(&stratum);
+  for (const StrataMean& mean : result.strata_means) {
+    const auto traces = std::count_if(strata.begin(), strata.end(), [&](const Stratum* stratum) {
+      return stratum->by == "trace" && stratum->verification == mean.verification;
+    });
+    if (mean.by == "trace" && traces > 1) means.push_back(&mean);
+  }
+  Section section;
+  section.title = "all traces";
+  section.strata = strata_grid(strata, means, true);
+  if (section.strata.columns.empty()) return std::nullopt;
   return section;
 }
 
@@ -254,14 +446,17 @@ std::vector<std::string> preamble(const ReplayResult& result) {
                              shortest(result.cost.verify_token), shortest(result.cost.accept))};
 }
 
-std::vector<Section> make_sections(const ReplayResult& result) {
-  Groups groups;
-  for (const PositionResult& row : result.positions) {
-    groups.of(row.trace, row.verification).positions.push_back(&row);
+std::vector<const Grid*> grids_of(const Section& section) {
+  std::vector<const Grid*> grids;
+  for (const Grid* grid :
+       {&section.positions, &section.policies, &section.bounds, &section.ledger, &section.strata}) {
+    if (!grid->columns.empty()) grids.push_back(grid);
   }
-  for (const PolicyResult& row : result.results) {
-    groups.of(row.trace, row.verification).policies.push_back(&row);
-  }
+  return grids;
+}
+
+std::vector<Section> make_sections(const ReplayResult& result, const RenderOptions& options) {
+  const Groups groups = groups_of(result);
   std::vector<Section> sections;
   std::vector<bool> done(groups.all().size(), false);
   for (const TraceSummary& trace : result.traces) {
@@ -269,13 +464,16 @@ std::vector<Section> make_sections(const ReplayResult& result) {
     for (std::size_t i = 0; i < done.size(); ++i) {
       const Group& group = groups.all()[i];
       if (done[i] || group.trace != trace.file) continue;
-      sections.push_back(make_section(group, &trace));
+      sections.push_back(make_section(group, &trace, result, options));
       done[i] = has_rows = true;
     }
-    if (!has_rows) sections.push_back(make_section({trace.file, "", {}, {}}, &trace));
+    if (!has_rows) sections.push_back(make_section({trace.file, ""}, &trace, result, options));
   }
   for (std::size_t i = 0; i < done.size(); ++i) {
-    if (!done[i]) sections.push_back(make_section(groups.all()[i], nullptr));
+    if (!done[i]) sections.push_back(make_section(groups.all()[i], nullptr, result, options));
+  }
+  if (std::optional<Section> traces = comparison_of_traces(result)) {
+    sections.push_back(std::move(*traces));
   }
   return sections;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "replay/result.h"
+#include "report/render.h"
 
 namespace dspark {
 
@@ -30,12 +31,20 @@ struct Section {
   std::string about;  ///< what was recorded; empty where the result has no summary of the trace
   Grid positions;
   Grid policies;  ///< best first, ranked within the section
+  Grid bounds;    ///< the oracles, with the columns of the policies
+  Grid ledger;    ///< of the best row and of the reference; empty unless asked for
+  Grid strata;    ///< the parts of the trace, with their means
 };
 
 /// What ran, and under which cost: one or more lines, without newline.
 [[nodiscard]] std::vector<std::string> preamble(const ReplayResult& result);
 
-/// The sections in the order of the traces, then of the rows.
-[[nodiscard]] std::vector<Section> make_sections(const ReplayResult& result);
+/// The sections in the order of the traces, then of the rows; at the end, where there are several
+/// traces, one that compares them.
+[[nodiscard]] std::vector<Section> make_sections(const ReplayResult& result,
+                                                 const RenderOptions& options);
+
+/// The grids of a section in the order in which they are shown, empty ones left out.
+[[nodiscard]] std::vector<const Grid*> grids_of(const Section& section);
 
 }  // namespace dspark

@@ -82,6 +82,8 @@ Object settings_of(const ReplayResult& result) {
   Object out;
   out.raw("seed", std::to_string(result.seed))
       .integer("repeats", result.repeats)
+      .number("confidence", result.confidence)
+      .integer("reference", result.reference)
       .raw("cost", cost.str());
   return out;
 }
@@ -95,7 +97,8 @@ Object sampling_of(const SamplingLabel& sampling) {
   return out;
 }
 
-Object object_of(const TraceSummary& trace) {
+// Every kind of object is made from itself and the level of the intervals.
+Object object_of(const TraceSummary& trace, double) {
   Object out;
   out.text("file", trace.file)
       .text("kind", trace.kind)
@@ -115,7 +118,100 @@ Object object_of(const TraceSummary& trace) {
   return out;
 }
 
-Object object_of(const PositionResult& position) {
+// An interval: [lo, hi], or null.
+std::string json_range(const std::optional<Range>& range) {
+  if (!range || !std::isfinite(range->lo) || !std::isfinite(range->hi)) return "null";
+  return "[" + shortest(range->lo) + ", " + shortest(range->hi) + "]";
+}
+
+std::string json_numbers(const std::vector<double>& values) {
+  std::string out = "[";
+  for (const double value : values) out += (out.size() > 1 ? ", " : "") + json_number(value);
+  return out + "]";
+}
+
+Object object_of(const PositionIntervals& intervals, double confidence) {
+  Object out;
+  out.number("confidence", confidence)
+      .raw("survival", json_range(intervals.survival))
+      .raw("survival_trajectory", json_range(intervals.survival_trajectory))
+      .raw("survival_visited", json_range(intervals.survival_visited))
+      .raw("conditional", json_range(intervals.conditional))
+      .raw("predicted_conditional", json_range(intervals.predicted_conditional))
+      .raw("conditional_ece", json_range(intervals.conditional_ece))
+      .raw("predicted", json_range(intervals.predicted));
+  return out;
+}
+
+Object object_of(const RowIntervals& intervals, double confidence) {
+  Object out;
+  out.number("confidence", confidence)
+      .raw("tau", json_range(intervals.tau))
+      .raw("accepted_per_round", json_range(intervals.accepted_per_round))
+      .raw("verified_per_round", json_range(intervals.verified_per_round))
+      .raw("acceptance_rate", json_range(intervals.acceptance_rate))
+      .raw("cost_per_round", json_range(intervals.cost_per_round))
+      .raw("tokens_per_cost", json_range(intervals.tokens_per_cost))
+      .raw("speedup", json_range(intervals.speedup));
+  return out;
+}
+
+std::string json_comparison(const std::optional<PairedComparison>& versus) {
+  if (!versus) return "null";
+  Object out;
+  out.number("difference", versus->difference)
+      .raw("interval", json_range(versus->interval))
+      .text("verdict", versus->verdict);
+  return out.str();
+}
+
+std::string json_ledger(const std::optional<Ledger>& ledger) {
+  if (!ledger) return "null";
+  Object out;
+  out.number("rounds", ledger->rounds)
+      .number("proposed", ledger->proposed)
+      .number("verified", ledger->verified)
+      .number("accepted", ledger->accepted)
+      .number("wasted", ledger->wasted)
+      .number("draft_cost", ledger->draft_cost)
+      .number("verify_cost", ledger->verify_cost)
+      .number("accept_cost", ledger->accept_cost)
+      .number("rounds_without_acceptance", ledger->rounds_without_acceptance)
+      .number("rounds_trimmed", ledger->rounds_trimmed)
+      .number("break_even_tau", ledger->break_even_tau)
+      .raw("scheduled_histogram", json_numbers(ledger->scheduled_histogram))
+      .raw("accepted_histogram", json_numbers(ledger->accepted_histogram));
+  return out.str();
+}
+
+Object object_of(const Stratum& stratum, double) {
+  Object out;
+  out.text("trace", stratum.trace)
+      .text("verification", stratum.verification)
+      .raw("sampling", sampling_of(stratum.sampling).str())
+      .text("by", stratum.by)
+      .text("label", stratum.label)
+      .number("anchors", stratum.anchors)
+      .number("survival", stratum.survival)
+      .number("tau_open_loop", stratum.tau_open_loop)
+      .number("predicted_conditional", stratum.predicted_conditional)
+      .boolean("worst", stratum.worst);
+  return out;
+}
+
+Object object_of(const StrataMean& mean, double) {
+  Object out;
+  // The mean over all traces belongs to none.
+  out.raw("trace", mean.trace.empty() ? "null" : json_text(mean.trace))
+      .text("verification", mean.verification)
+      .raw("sampling", sampling_of(mean.sampling).str())
+      .text("by", mean.by)
+      .number("macro", mean.macro)
+      .number("micro", mean.micro);
+  return out;
+}
+
+Object object_of(const PositionResult& position, double confidence) {
   Object out;
   out.text("trace", position.trace)
       .text("verification", position.verification)
@@ -129,11 +225,12 @@ Object object_of(const PositionResult& position) {
       .number("conditional_ece", position.conditional_ece)
       .number("predicted", position.predicted)
       .number("predicted_se", position.predicted_se)
-      .number("top1_agreement", position.top1_agreement);
+      .number("top1_agreement", position.top1_agreement)
+      .raw("interval", object_of(position.intervals, confidence).str());
   return out;
 }
 
-Object object_of(const PolicyResult& row) {
+Object object_of(const PolicyResult& row, double confidence) {
   Object parameters;
   for (const auto& [name, value] : row.parameters) parameters.raw(name, json_parameter(value));
   Object out;
@@ -158,7 +255,12 @@ Object object_of(const PolicyResult& row) {
       .number("acceptance_rate", row.acceptance_rate)
       .number("cost_per_round", row.cost_per_round)
       .number("tokens_per_cost", row.tokens_per_cost)
-      .number("speedup", row.speedup);
+      .number("speedup", row.speedup)
+      .boolean("bound", row.bound)
+      .raw("interval", object_of(row.intervals, confidence).str())
+      .boolean("reference", row.is_reference)
+      .raw("versus_reference", json_comparison(row.versus))
+      .raw("ledger", json_ledger(row.ledger));
   return out;
 }
 
@@ -170,13 +272,19 @@ Object run_of(const ReplayResult& result) {
 }
 
 template <class Item>
-std::string json_array(const std::vector<Item>& items) {
+std::string json_array(const std::vector<Item>& items, double confidence) {
   if (items.empty()) return "[]";
   std::string out = "[\n";
   for (std::size_t i = 0; i < items.size(); ++i) {
-    out += "    " + object_of(items[i]).str() + (i + 1 < items.size() ? ",\n" : "\n");
+    out += "    " + object_of(items[i], confidence).str() + (i + 1 < items.size() ? ",\n" : "\n");
   }
   return out + "  ]";
+}
+
+std::string json_texts(const std::vector<std::string>& texts) {
+  std::string out = "[";
+  for (const std::string& text : texts) out += (out.size() > 1 ? ", " : "") + json_text(text);
+  return out + "]";
 }
 
 std::string json_line(std::string_view type, const Object& object) {
@@ -196,9 +304,12 @@ std::string render_json(const ReplayResult& result) {
   out += "  \"format_version\": " + json_integer(kFormatVersion) + ",\n";
   out += "  \"tool\": " + tool_of(result).str() + ",\n";
   out += "  \"settings\": " + settings_of(result).str() + ",\n";
-  out += "  \"traces\": " + json_array(result.traces) + ",\n";
-  out += "  \"positions\": " + json_array(result.positions) + ",\n";
-  out += "  \"results\": " + json_array(result.results) + ",\n";
+  out += "  \"traces\": " + json_array(result.traces, result.confidence) + ",\n";
+  out += "  \"positions\": " + json_array(result.positions, result.confidence) + ",\n";
+  out += "  \"results\": " + json_array(result.results, result.confidence) + ",\n";
+  out += "  \"strata\": " + json_array(result.strata, result.confidence) + ",\n";
+  out += "  \"strata_means\": " + json_array(result.strata_means, result.confidence) + ",\n";
+  out += "  \"notes\": " + json_texts(result.notes) + ",\n";
   out += "  \"run\": " + run_of(result).str() + "\n";
   return out + "}\n";
 }
@@ -210,9 +321,19 @@ std::string render_jsonl(const ReplayResult& result) {
       .raw("tool", tool_of(result).str())
       .raw("settings", settings_of(result).str());
   std::string out = json_line("header", header);
-  for (const auto& trace : result.traces) out += json_line("trace", object_of(trace));
-  for (const auto& position : result.positions) out += json_line("position", object_of(position));
-  for (const auto& row : result.results) out += json_line("result", object_of(row));
+  const auto add = [&](const char* type, const auto& items) {
+    for (const auto& item : items) out += json_line(type, object_of(item, result.confidence));
+  };
+  add("trace", result.traces);
+  add("position", result.positions);
+  add("result", result.results);
+  add("stratum", result.strata);
+  add("strata_mean", result.strata_means);
+  for (const std::string& note : result.notes) {
+    Object object;
+    object.text("text", note);
+    out += json_line("note", object);
+  }
   return out + json_line("run", run_of(result));
 }
 

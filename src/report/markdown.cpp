@@ -19,7 +19,6 @@ std::string markdown_text(std::string_view text) {
 }
 
 void append_grid(std::string& out, const Grid& grid) {
-  if (grid.columns.empty()) return;
   out += "\n|";
   for (const GridColumn& column : grid.columns) out += ' ' + markdown_text(column.header) + " |";
   out += "\n|";
@@ -37,18 +36,17 @@ void append_grid(std::string& out, const Grid& grid) {
 
 }  // namespace
 
-std::string render_markdown(const ReplayResult& result) {
+std::string render_markdown(const ReplayResult& result, const RenderOptions& options) {
   std::string out;
   for (const std::string& line : preamble(result)) {
     if (!out.empty()) out += "  \n";  // two spaces: a line break
     out += markdown_text(line);
   }
   out += '\n';
-  for (const Section& section : make_sections(result)) {
+  for (const Section& section : make_sections(result, options)) {
     out += "\n### " + markdown_text(section.title) + '\n';
     if (!section.about.empty()) out += '\n' + markdown_text(section.about) + '\n';
-    append_grid(out, section.positions);
-    append_grid(out, section.policies);
+    for (const Grid* grid : grids_of(section)) append_grid(out, *grid);
   }
   return out;
 }

@@ -5,12 +5,12 @@
 
 namespace dspark {
 
-std::string render(const ReplayResult& result, OutputFormat format) {
+std::string render(const ReplayResult& result, OutputFormat format, const RenderOptions& options) {
   switch (format) {
     case OutputFormat::table:
-      return render_table(result);
+      return render_table(result, options);
     case OutputFormat::md:
-      return render_markdown(result);
+      return render_markdown(result, options);
     case OutputFormat::csv:
       return render_csv(result);
     case OutputFormat::json:

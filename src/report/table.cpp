@@ -22,7 +22,6 @@ void append_padded(std::string& line, const std::string& text, std::size_t width
 }
 
 void append_grid(std::string& out, const Grid& grid) {
-  if (grid.columns.empty()) return;
   std::vector<std::size_t> widths;
   for (const GridColumn& column : grid.columns) {
     std::size_t width = text_width(column.header);
@@ -47,14 +46,13 @@ void append_grid(std::string& out, const Grid& grid) {
 
 }  // namespace
 
-std::string render_table(const ReplayResult& result) {
+std::string render_table(const ReplayResult& result, const RenderOptions& options) {
   std::string out;
   for (const std::string& line : preamble(result)) out += line + '\n';
-  for (const Section& section : make_sections(result)) {
+  for (const Section& section : make_sections(result, options)) {
     out += '\n' + section.title + '\n';
     if (!section.about.empty()) out += section.about + '\n';
-    append_grid(out, section.positions);
-    append_grid(out, section.policies);
+    for (const Grid* grid : grids_of(section)) append_grid(out, *grid);
   }
   return out;
 }

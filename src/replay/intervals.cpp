@@ -1,0 +1,319 @@
+#include "replay/intervals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "core/random.h"
+#include "cost/cost.h"
+
+namespace dspark {
+namespace {
+
+// Moving blocks trade length (dependence) for number (freedom): at least this many of them.
+constexpr std::int64_t kWantedBlocks = 12;
+
+// A number below `bound`, as even as 64 bits can be.
+std::uint64_t uniform_below(std::uint64_t bits, std::uint64_t bound) {
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
+}
+
+// Value at rank `position` (0-based, between two order statistics) of `values`.
+double order_statistic(std::vector<double>& values, double position) {
+  const auto below = static_cast<std::size_t>(position);
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(below);
+  std::nth_element(values.begin(), at, values.end());
+  const double share = position - static_cast<double>(below);
+  if (share == 0 || at + 1 == values.end()) return *at;
+  return *at + share * (*std::min_element(at + 1, values.end()) - *at);
+}
+
+// Bisection: both functions increase, and this is done once per trace.
+template <class Function>
+double solve(double low, double high, double target, const Function& function) {
+  for (int i = 0; i < 200 && low < high; ++i) {
+    const double middle = low + (high - low) / 2;
+    if (middle == low || middle == high) break;
+    (function(middle) < target ? low : high) = middle;
+  }
+  return high;
+}
+
+template <std::size_t Columns>
+void gather(const double* blocks, const std::int32_t* pick, std::int64_t count, double* out) {
+  double sum[Columns] = {};
+  for (std::int64_t b = 0; b < count; ++b) {
+    const double* block = blocks + static_cast<std::size_t>(pick[b]) * Columns;
+    for (std::size_t c = 0; c < Columns; ++c) sum[c] += block[c];
+  }
+  std::copy(sum, sum + Columns, out);
+}
+
+void gather(const double* blocks, const std::int32_t* pick, std::int64_t count, std::size_t columns,
+            double* out) {
+  std::fill(out, out + columns, 0.0);
+  for (std::int64_t b = 0; b < count; ++b) {
+    const double* block = blocks + static_cast<std::size_t>(pick[b]) * columns;
+    for (std::size_t c = 0; c < columns; ++c) out[c] += block[c];
+  }
+}
+
+}  // namespace
+
+double normal_quantile(double probability) {
+  return solve(0.0, 40.0, probability,
+               [](double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); });
+}
+
+double student_quantile(double probability, double freedom) {
+  // P(T ≤ t) = 1 - I_x(ν/2, 1/2) / 2 with x = ν / (ν + t²); in terms of θ = atan(t / √ν) the
+  // density is proportional to cos^(ν-1) θ, which Simpson's rule integrates to far more than it
+  // takes here.
+  const auto area = [&](double end) {
+    constexpr int steps = 2000;
+    const double h = end / steps;
+    double sum = 1.0 + std::pow(std::cos(end), freedom - 1);
+    for (int i = 1; i < steps; ++i) {
+      sum += (i % 2 == 1 ? 4.0 : 2.0) * std::pow(std::cos(h * i), freedom - 1);
+    }
+    return sum * h / 3;
+  };
+  const double whole = std::exp(std::lgamma(freedom / 2) - std::lgamma((freedom + 1) / 2)) *
+                       std::sqrt(std::acos(-1.0)) / 2;  // ∫ over [0, π/2]
+  double low = 0, high = std::acos(0.0);
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (0.5 + 0.5 * area(middle) / whole < probability ? low : high) = middle;
+  }
+  return std::sqrt(freedom) * std::tan((low + high) / 2);
+}
+
+std::optional<Range> percentile_range(std::vector<double>& values, double confidence) {
+  if (values.size() < 2) return std::nullopt;
+  const double last = static_cast<double>(values.size() - 1);
+  const double tail = (1 - confidence) / 2;
+  return Range{order_statistic(values, tail * last), order_statistic(values, (1 - tail) * last)};
+}
+
+Resampling::Resampling(const std::vector<std::int64_t>& offsets, std::int64_t block,
+                       std::int32_t repeats, std::uint64_t seed, double confidence)
+    : confidence_(confidence) {
+  cut_cells(offsets, block);
+  if (!possible()) return;
+  const auto blocks = static_cast<double>(blocks_per_draw_);
+  widening_ = std::sqrt(blocks / (blocks - 1)) *
+              student_quantile((1 + confidence) / 2, blocks - 1) /
+              normal_quantile((1 + confidence) / 2);
+  picks_.reserve(draws() * static_cast<std::size_t>(blocks_per_draw_));
+  for (std::size_t draw = 0; draw < draws(); ++draw) {
+    for (std::int64_t b = 0; b < blocks_per_draw_; ++b) {
+      const std::uint64_t bits = random_uniform({.seed = seed,
+                                                 .sequence = draw,
+                                                 .position = static_cast<std::uint32_t>(b),
+                                                 .purpose = RandomPurpose::resample});
+      picks_.push_back(static_cast<std::int32_t>(uniform_below(bits, cells())));
+    }
+  }
+  if (repeats < 2) return;
+  const auto count = static_cast<std::size_t>(repeats);
+  repeat_weight_.assign(draws() * count, -1.0 / repeats);
+  for (std::size_t draw = 0; draw < draws(); ++draw) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t bits = random_uniform({.seed = seed,
+                                                 .sequence = draw,
+                                                 .position = static_cast<std::uint32_t>(i),
+                                                 .slot = 1,
+                                                 .purpose = RandomPurpose::resample});
+      repeat_weight_[draw * count + uniform_below(bits, count)] += 1.0 / repeats;
+    }
+  }
+}
+
+void Resampling::cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block) {
+  std::vector<std::int64_t> bounds;  // of the sequences that have positions
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+    if (offsets[s + 1] > offsets[s]) bounds.push_back(offsets[s]);
+  }
+  const auto sequences = static_cast<std::int64_t>(bounds.size());
+  const std::int64_t positions = offsets.empty() ? 0 : offsets.back();
+  bounds.push_back(positions);
+  if (sequences >= kFewSequences) {
+    const std::int64_t groups = std::min(sequences, kMaxBlocksPerDraw);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      cell_starts_.push_back(bounds[static_cast<std::size_t>(g * sequences / groups)]);
+      rings_.push_back({static_cast<std::size_t>(g), static_cast<std::size_t>(g) + 1});
+    }
+    blocks_per_draw_ = groups;
+  } else {
+    const std::int64_t cell = std::max<std::int64_t>(1, (positions + kMaxCells - 1) / kMaxCells);
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      const std::size_t first = cell_starts_.size();
+      const std::int64_t end = bounds[static_cast<std::size_t>(s) + 1];
+      for (std::int64_t n = bounds[static_cast<std::size_t>(s)]; n < end; n += cell) {
+        cell_starts_.push_back(n);
+      }
+      rings_.push_back({first, cell_starts_.size()});
+    }
+    const std::int64_t least = (positions + kMaxBlocksPerDraw - 1) / kMaxBlocksPerDraw;
+    const std::int64_t most = std::max<std::int64_t>(1, positions / kWantedBlocks);
+    const std::int64_t length = std::max(least, std::min(block, most));
+    if (length > 0) {
+      block_cells_ = static_cast<std::size_t>((length + cell - 1) / cell);
+      blocks_per_draw_ = positions / (static_cast<std::int64_t>(block_cells_) * cell);
+    }
+  }
+  cell_starts_.push_back(positions);
+}
+
+void Resampling::block_sums(const double* cells, std::size_t columns,
+                            std::vector<double>& out) const {
+  // Prefix sums within a ring, then the difference of two of them, or of three where it is wrapped.
+  std::vector<double> prefix;
+  for (const Ring& ring : rings_) {
+    const std::size_t size = ring.end - ring.first;
+    const std::size_t length = std::min(block_cells_, size);
+    prefix.assign((size + 1) * columns, 0.0);
+    for (std::size_t i = 0; i < size * columns; ++i) {
+      prefix[columns + i] = prefix[i] + cells[ring.first * columns + i];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t end = i + length;
+      for (std::size_t c = 0; c < columns; ++c) {
+        const double head = prefix[std::min(end, size) * columns + c] - prefix[i * columns + c];
+        const double wrapped = end > size ? prefix[(end - size) * columns + c] : 0.0;
+        out[(ring.first + i) * columns + c] = head + wrapped;
+      }
+    }
+  }
+}
+
+void Resampling::draw_sums(const double* cells, std::size_t columns, std::vector<double>& scratch,
+                           std::vector<double>& out) const {
+  const double* blocks = cells;
+  if (block_cells_ > 1) {
+    scratch.resize(this->cells() * columns);
+    block_sums(cells, columns, scratch);
+    blocks = scratch.data();
+  }
+  out.resize(draws() * columns);
+  const std::int32_t* pick = picks_.data();
+  for (std::size_t draw = 0; draw < draws(); ++draw, pick += blocks_per_draw_) {
+    double* sums = out.data() + draw * columns;
+    if (columns == RowSums::kColumns) {
+      gather<RowSums::kColumns>(blocks, pick, blocks_per_draw_, sums);
+    } else {
+      gather(blocks, pick, blocks_per_draw_, columns, sums);
+    }
+  }
+}
+
+void Resampling::repeat_noise(const std::vector<double>& by_repeat,
+                              std::vector<double>& out) const {
+  out.assign(draws(), 0.0);
+  const std::size_t repeats = by_repeat.size();
+  if (repeats < 2 || repeat_weight_.size() != draws() * repeats) return;
+  // Resampling n values shows (n-1)/n of the variance of their mean.
+  const auto count = static_cast<double>(repeats);
+  const double scale = std::sqrt(count / (count - 1));
+  for (std::size_t draw = 0; draw < draws(); ++draw) {
+    const double* weight = repeat_weight_.data() + draw * repeats;
+    double sum = 0;
+    for (std::size_t i = 0; i < repeats; ++i) sum += weight[i] * by_repeat[i];
+    out[draw] = scale * sum;
+  }
+}
+
+std::optional<Range> Resampling::interval(double estimate, std::vector<double>& values,
+                                          double least, double most) const {
+  const std::size_t all = values.size();
+  values.erase(std::remove_if(values.begin(), values.end(),
+                              [](double value) { return !std::isfinite(value); }),
+               values.end());
+  if (!std::isfinite(estimate) || 2 * values.size() < all) return std::nullopt;
+  std::optional<Range> range = percentile_range(values, confidence_);
+  if (!range) return std::nullopt;
+  range->lo = std::clamp(estimate + widening_ * (range->lo - estimate), least, most);
+  range->hi = std::clamp(estimate + widening_ * (range->hi - estimate), least, most);
+  return range;
+}
+
+std::optional<Range> Resampling::mirrored_interval(double estimate, std::vector<double>& values,
+                                                   double least, double most) const {
+  for (double& value : values) value = 2 * estimate - value;
+  return interval(estimate, values, least, most);
+}
+
+void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
+                   bool speculates, IntervalScratch& scratch, PolicyResult& row,
+                   float* efficiency) {
+  const std::size_t draws = resampling.draws();
+  std::fill(efficiency, efficiency + draws, std::numeric_limits<float>::quiet_NaN());
+  if (draws == 0 || !row.tau) return;
+  resampling.draw_sums(sums.cells.data(), RowSums::kColumns, scratch.blocks, scratch.sums);
+  resampling.repeat_noise(sums.verified_by_repeat, scratch.noise);
+  struct Draw {
+    double tau, verified;
+  };
+  const auto draw_at = [&](std::size_t i) {
+    const double* sum = scratch.sums.data() + i * RowSums::kColumns;
+    return Draw{sum[0] / sum[1], std::max(0.0, sum[2] / sum[1] + scratch.noise[i])};
+  };
+  const auto interval_of = [&](double estimate, double least, double most, const auto& number) {
+    scratch.values.resize(draws);
+    for (std::size_t i = 0; i < draws; ++i) scratch.values[i] = number(draw_at(i));
+    return resampling.interval(estimate, scratch.values, least, most);
+  };
+  constexpr double kNoBound = std::numeric_limits<double>::infinity();
+  // Shifts and scales of a number shift and scale its interval.
+  const auto mapped = [](const std::optional<Range>& range, const auto& map) {
+    return range ? std::optional<Range>({map(range->lo), map(range->hi)}) : std::nullopt;
+  };
+  RowIntervals& out = row.intervals;
+  out.tau = interval_of(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
+  out.accepted_per_round = mapped(out.tau, [](double tau) { return tau - 1; });
+  if (!row.verified_per_round) return;
+  out.verified_per_round =
+      interval_of(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });
+  if (row.acceptance_rate) {
+    out.acceptance_rate = interval_of(*row.acceptance_rate, 0, 1,
+                                      [](const Draw& d) { return (d.tau - 1) / d.verified; });
+  }
+  const auto cost_of = [&](double verified) {
+    return speculates ? round_cost(cost, verified) : step_cost(cost);
+  };
+  out.cost_per_round = mapped(out.verified_per_round, cost_of);
+  if (!row.tokens_per_cost) return;
+  for (std::size_t i = 0; i < draws; ++i) {
+    const Draw draw = draw_at(i);
+    efficiency[i] = static_cast<float>(draw.tau / cost_of(draw.verified));
+  }
+  out.tokens_per_cost = interval_of(*row.tokens_per_cost, 0, kNoBound,
+                                    [&](const Draw& d) { return d.tau / cost_of(d.verified); });
+  if (row.speedup) {
+    out.speedup =
+        mapped(out.tokens_per_cost, [&](double value) { return value * step_cost(cost); });
+  }
+}
+
+std::optional<PairedComparison> compare_rows(const Resampling& resampling, const PolicyResult& row,
+                                             const float* row_efficiency,
+                                             const PolicyResult& reference,
+                                             const float* reference_efficiency,
+                                             IntervalScratch& scratch) {
+  if (!row.tokens_per_cost || !reference.tokens_per_cost) return std::nullopt;
+  scratch.values.resize(resampling.draws());
+  for (std::size_t i = 0; i < scratch.values.size(); ++i) {
+    scratch.values[i] = static_cast<double>(row_efficiency[i] - reference_efficiency[i]);
+  }
+  PairedComparison out;
+  out.difference = *row.tokens_per_cost - *reference.tokens_per_cost;
+  const std::optional<Range> range = resampling.interval(out.difference, scratch.values);
+  if (!range) return std::nullopt;
+  out.interval = *range;
+  // Draws are kept in single precision: two rows that do the same differ by its rounding.
+  const double rounding = 1e-6 * std::abs(*reference.tokens_per_cost);
+  out.verdict = range->lo > rounding ? "win" : range->hi < -rounding ? "loss" : "within noise";
+  return out;
+}
+
+}  // namespace dspark
