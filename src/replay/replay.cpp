@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <optional>
 
 #include "cost/cost.h"
@@ -171,10 +172,19 @@ void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const Repla
                     ReplayResult& result) {
   const std::size_t first = result.results.size();
   add_positions(job, off_policy_positions(table), result);
-  std::vector<PolicyResult> rows(job.policies.size());
+  // The bounds speak of the closed loop, which the recorded text does not have under this setting.
+  std::vector<Policy> policies;
+  std::copy_if(job.policies.begin(), job.policies.end(), std::back_inserter(policies),
+               [](const Policy& policy) { return !is_bound(policy); });
+  if (policies.size() < job.policies.size() && options.notice) {
+    options.notice(fmt::format("{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
+                               "not recorded has no closed loop",
+                               job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
+  }
+  std::vector<PolicyResult> rows(policies.size());
   for_each_row(static_cast<std::int64_t>(rows.size()), options.threads, 0, [&](std::size_t i, int) {
-    rows[i] = evaluate_off_policy(table, job.policies[i], job.cost, job.verification);
-    complete_row(job, job.policies[i], rows[i]);
+    rows[i] = evaluate_off_policy(table, policies[i], job.cost, job.verification);
+    complete_row(job, policies[i], rows[i]);
   });
   for (PolicyResult& row : rows) result.results.push_back(std::move(row));
   refuse_to_rank(job, options, first, result);
@@ -184,6 +194,7 @@ void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const Repla
 /// is not); `table` null: that cannot be said.
 void judge_causality(const ReplayJob& job, const Policy& policy, const OutcomeTable* table,
                      PolicyResult& row) {
+  if (is_bound(policy)) return;  // nobody runs it
   const LengthRule rule = length_rule(policy, job.cost);
   const bool causal = !uses_confidence(policy) || is_causal(rule, job.trace.header().block_size);
   row.lossless =
