@@ -11,6 +11,7 @@
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #include "replay/rounds.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {
@@ -98,11 +99,12 @@ void refuse_to_rank(const ReplayJob& job, const ReplayOptions& options, std::siz
   }
   if (refused == 0 || !options.notice) return;
   options.notice(fmt::format(
-      "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {:g}) "
-      "rest on fewer than {:g} effective samples and are not ranked; record more, or a trace with "
+      "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {}) "
+      "rest on fewer than {} effective samples and are not ranked; record more, or a trace with "
       "this setting",
       job.trace.header().file, refused, result.results.size() - first,
-      verification_name(job.verification), job.sampling.temperature, kMinEffectiveSamples));
+      verification_name(job.verification), shortest(job.sampling.temperature),
+      shortest(kMinEffectiveSamples)));
 }
 
 void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const ReplayOptions& options,
