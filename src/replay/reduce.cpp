@@ -428,8 +428,7 @@ class AnchorReducer {
   /// Outcome of a draft whose block has been the recorded text so far; `matches`: and still is.
   void store_draft(const Cell& cell, const RowLaw& law, std::size_t i, bool matches) {
     const std::size_t at = cell_index(cell);
-    const std::int32_t target_argmax =
-        target_law_[static_cast<std::size_t>(pair_[i].target_row)].argmax;
+    const RowLaw& target = target_law_[static_cast<std::size_t>(pair_[i].target_row)];
     table_.beta[at] = matches ? 1.0 : 0.0;
     store_importance(cell, pair_[i].token, outcome_[i]);
     if (greedy_verification_ && !off_policy_) {
@@ -438,7 +437,12 @@ class AnchorReducer {
       table_.agreement[at] = matches;
     } else {
       table_.alpha[at] = std::min(1.0, static_cast<double>(outcome_[i].alpha) * kProbabilityUnit);
-      table_.agreement[at] = law.argmax == target_argmax;
+      table_.agreement[at] = law.argmax == target.argmax;
+      if (greedy_verification_ &&
+          static_cast<double>(target.max_logit) - static_cast<double>(target.second_logit) <
+              kNearTie) {
+        ++table_.near_ties;
+      }
     }
   }
 

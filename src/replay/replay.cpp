@@ -19,6 +19,7 @@
 #include "replay/rounds.h"
 #include "replay/strata.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {
@@ -161,11 +162,12 @@ void refuse_to_rank(const ReplayJob& job, const ReplayOptions& options, std::siz
   }
   if (refused == 0 || !options.notice) return;
   options.notice(fmt::format(
-      "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {:g}) "
-      "rest on fewer than {:g} effective samples and are not ranked; record more, or a trace with "
+      "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {}) "
+      "rest on fewer than {} effective samples and are not ranked; record more, or a trace with "
       "this setting",
       job.trace.header().file, refused, result.results.size() - first,
-      verification_name(job.verification), job.sampling.temperature, kMinEffectiveSamples));
+      verification_name(job.verification), shortest(job.sampling.temperature),
+      shortest(kMinEffectiveSamples)));
 }
 
 void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const ReplayOptions& options,

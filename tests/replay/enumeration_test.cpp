@@ -2,7 +2,7 @@
 // out in full on a model of four tokens.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <array>
 #include <map>
 
 #include "backends/cpu/cpu_backend.h"

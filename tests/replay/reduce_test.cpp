@@ -335,6 +335,26 @@ TEST(Reduce, ABlockIsCutBeforeItsFirstInvalidRow) {
   }
 }
 
+TEST(Reduce, AnInvalidDraftRowSaysNothingOfTheRecordedToken) {
+  for (const Verification verification : {Verification::probabilistic, Verification::greedy}) {
+    const Setting setting{1, 0, 1, TopPRule::water_filling};
+    TinyTrace tiny = possible_trace(7, setting);
+    for (std::size_t s = 0; s + 1 < tiny.offsets.size(); ++s) {  // a text that is greedy too
+      for (std::int64_t n = tiny.offsets[s]; n < tiny.offsets[s + 1]; ++n) {
+        const float* row = tiny.target_logits.data() + n * tiny.vocab;
+        (n + 1 < tiny.offsets[s + 1] ? tiny.tokens[static_cast<std::size_t>(n + 1)]
+                                     : tiny.last_tokens[s]) =
+            static_cast<std::int32_t>(std::max_element(row, row + tiny.vocab) - row);
+      }
+    }
+    tiny.draft_logits[0] = std::numeric_limits<float>::quiet_NaN();  // the first row that is read
+    const OutcomeTable table = reduce(tiny, setting.rule, {}, verification);
+    EXPECT_EQ(table.slots[0], 0);
+    EXPECT_EQ(table.invalid_rows, 1);
+    EXPECT_EQ(table.impossible_tokens, 0);
+  }
+}
+
 TEST(Reduce, MaskedTokensAreNoInvalidRow) {
   const Setting setting{1, 0, 1, TopPRule::water_filling};
   TinyTrace tiny = possible_trace(7, setting);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "replay/outcome_table.h"
 #include "tests/replay/law.h"
 #include "tests/replay/tiny_trace.h"
 
