@@ -61,14 +61,6 @@ __device__ inline void report_nan(float p, std::uint32_t* status) {
   if (p != p) report(status, kOpInvalidRow);
 }
 
-/// A stored probability in units of 2^-40: round(p · 2^40) with p clamped to [0, 1]; NaN counts as
-/// 0.
-__device__ inline std::uint64_t probability_weight(float p) {
-  p = p > 0.0f ? p : 0.0f;
-  p = p < 1.0f ? p : 1.0f;
-  return __float2ull_rn(p * 1099511627776.0f);
-}
-
 /// Stored probabilities; visit() reports NaNs.
 struct ProbabilityWeights {
   const float* row;

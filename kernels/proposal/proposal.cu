@@ -9,24 +9,6 @@
 namespace dspark::kernels {
 namespace {
 
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
-/// Cuts a call's scratch into 256-byte aligned parts.
-class ScratchCutter {
- public:
-  explicit ScratchCutter(const Scratch& scratch)
-      : next_(static_cast<unsigned char*>(scratch.data)) {}
-
-  Scratch take(std::size_t bytes) {
-    const Scratch part = {next_, bytes};
-    next_ += round_up(bytes);
-    return part;
-  }
-
- private:
-  unsigned char* next_;
-};
-
 /// The indices of a step's rows; the corrected row of a bad id becomes NaN.
 __global__ void __launch_bounds__(kThreads)
     index_kernel(BuildMarkovLogitsArgs args, std::int32_t* previous, std::int32_t* backbone_row,

@@ -61,13 +61,6 @@ __device__ std::uint32_t bin_of(float logit, const RowLaw& law) {
                                                   : kBins - 1;  // NaN (inf times 0) too
 }
 
-/// The mass that top-p keeps of `mass`; at least 1, so that some token reaches it.
-__device__ std::uint64_t top_p_target(std::uint64_t mass, std::uint64_t top_p) {
-  const std::uint64_t target =
-      static_cast<std::uint64_t>((static_cast<uint128>(mass) * top_p) >> 32);
-  return target > 0 ? target : 1;
-}
-
 __device__ std::uint64_t key_mass(std::uint64_t key, const RowLaw& law) {
   return unfiltered_mass(float_from_order_code(static_cast<std::uint32_t>(key >> 32)),
                          law.max_logit, law.inverse_temperature);

@@ -23,6 +23,26 @@ struct Scratch {
   std::size_t bytes = 0;
 };
 
+/// Bytes up to the next multiple of 256, the alignment of every part of a scratch.
+[[nodiscard]] constexpr std::size_t scratch_round_up(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+/// Cuts a call's scratch into aligned parts; the caller has checked that they fit.
+class ScratchCutter {
+ public:
+  explicit ScratchCutter(const Scratch& scratch) : next_(static_cast<std::byte*>(scratch.data)) {}
+
+  Scratch take(std::size_t bytes) {
+    const Scratch part{next_, bytes};
+    next_ += scratch_round_up(bytes);
+    return part;
+  }
+
+ private:
+  std::byte* next_;
+};
+
 /// `dsparkMarkovPartialCount`: vocabulary blocks of the Markov kernels, ceil(V / 16).
 [[nodiscard]] constexpr std::int32_t markov_partial_count(std::int32_t vocab) {
   return (vocab + 15) / 16;
@@ -107,6 +127,13 @@ struct LinearCost {
   double accept = 0.02;
 };
 
+/// Cost of a speculative round that verifies `verified` drafts (may be a mean: the model is
+/// linear), in the model's units.
+DSPARK_HD double round_cost(const LinearCost& cost, double verified) {
+  return cost.draft + cost.verify_base + cost.verify_token * (verified + 1.0) +
+         cost.accept * verified;
+}
+
 /// `…AndSPSProposalLengths`: scores, then per row the length with the most expected tokens per cost
 /// (policy/lengths.h).
 struct SpsLengthsArgs {
@@ -156,7 +183,7 @@ struct BuildMarkovLogitsArgs {
 
 /// Scratch of BuildMarkovLogitsArgs: two i32 index arrays.
 [[nodiscard]] constexpr std::size_t build_markov_logits_scratch(std::int32_t batch) {
-  return 2 * ((static_cast<std::size_t>(batch) * 4 + 255) / 256) * 256;
+  return 2 * scratch_round_up(static_cast<std::size_t>(batch) * sizeof(std::int32_t));
 }
 
 /// `dsparkSampleProbabilityRows`: tokens[b, step] = inverse CDF of row b at uniforms[b, step] in
@@ -188,10 +215,9 @@ inline constexpr std::int32_t kSlice = 4096;
 /// Scratch of the inverse-CDF kernels: one 64-bit sum per slice of each row, and one row of
 /// bookkeeping.
 [[nodiscard]] constexpr std::size_t row_scan_scratch(std::int64_t rows, std::int32_t vocab) {
-  return ((static_cast<std::size_t>(rows) * (static_cast<std::size_t>(slice_count(vocab)) + 4) * 8 +
-           255) /
-          256) *
-         256;
+  return scratch_round_up(static_cast<std::size_t>(rows) *
+                          (static_cast<std::size_t>(slice_count(vocab)) + 4) *
+                          sizeof(std::uint64_t));
 }
 
 /// `dsparkStoreDraftStepProbabilities`: destination[b, step, :] = source[b, :].
@@ -228,8 +254,8 @@ struct VanillaMarkovSampleArgs {
 [[nodiscard]] constexpr std::size_t vanilla_markov_sample_scratch(std::int32_t batch,
                                                                   std::int32_t vocab) {
   const auto b = static_cast<std::size_t>(batch);
-  const std::size_t rows = ((b * static_cast<std::size_t>(vocab) * 4 + 255) / 256) * 256;
-  const std::size_t laws = ((b * sizeof(RowLaw) + 255) / 256) * 256;
+  const std::size_t rows = scratch_round_up(b * static_cast<std::size_t>(vocab) * sizeof(float));
+  const std::size_t laws = scratch_round_up(b * sizeof(RowLaw));
   return 2 * rows + laws + build_markov_logits_scratch(batch) + row_scan_scratch(batch, vocab);
 }
 

@@ -109,6 +109,20 @@ DSPARK_HD std::int32_t token_of_key(std::uint64_t key) {
   return static_cast<std::int32_t>(0xFFFFFFFFu - static_cast<std::uint32_t>(key));
 }
 
+/// `value` in [0, 2^51] rounded to an integer, ties to even.
+DSPARK_HD std::uint64_t round_to_integer(float value) {
+#if defined(__CUDA_ARCH__)
+  return __float2ull_rn(value);
+#else
+  // Adding 1.5 · 2^52 makes the double adder round to an integer; the loop that calls this
+  // vectorises.
+  const double shifted = static_cast<double>(value) + 6755399441055744.0;
+  std::uint64_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  return bits - 0x4338000000000000ull;
+#endif
+}
+
 /// Mass before any filter: round(e^{(logit - max) / T} 2^40), ties to even; NaN and -inf have none.
 DSPARK_HD std::uint64_t unfiltered_mass(float logit, float max_logit, float inverse_temperature) {
   float x = (logit - max_logit) * inverse_temperature;
@@ -118,16 +132,22 @@ DSPARK_HD std::uint64_t unfiltered_mass(float logit, float max_logit, float inve
   const float scaled =
       e.significand *
       float_from_bits(static_cast<std::uint32_t>(e.exponent + kMassBits + 127) << 23);
-#if defined(__CUDA_ARCH__)
-  return __float2ull_rn(scaled);
-#else
-  // Adding 1.5 · 2^52 makes the double adder round to an integer; the loop that calls this
-  // vectorises.
-  const double shifted = static_cast<double>(scaled) + 6755399441055744.0;
-  std::uint64_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  return bits - 0x4338000000000000ull;
-#endif
+  return round_to_integer(scaled);
+}
+
+/// The mass that top-p keeps of `mass`, with `top_p` as SamplingRule has it; at least 1, so that
+/// some token reaches it.
+DSPARK_HD std::uint64_t top_p_target(std::uint64_t mass, std::uint64_t top_p) {
+  const auto target = static_cast<std::uint64_t>((static_cast<uint128>(mass) * top_p) >> 32);
+  return target > 0 ? target : 1;
+}
+
+/// A stored probability as a weight in units of 2^-40: `p` clamped to [0, 1], ties to even; NaN has
+/// none.
+DSPARK_HD std::uint64_t probability_weight(float p) {
+  p = p > 0.0f ? p : 0.0f;
+  p = p < 1.0f ? p : 1.0f;
+  return round_to_integer(p * 1099511627776.0f);
 }
 
 /// Mass of token `id` under `law`.

@@ -78,8 +78,7 @@ DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots,
       expected += survival;
     }
     if (length < limits.lower) continue;
-    double price =
-        cost.draft + cost.verify_base + cost.verify_token * (length + 1) + cost.accept * length;
+    double price = round_cost(cost, length);
     if (price < 1e-6) price = 1e-6;
     const double score = expected / price;
     if (score > best) {

@@ -119,21 +119,6 @@ struct BlockLayout {
   }
 };
 
-/// Cuts a call's scratch into 256-byte aligned parts.
-class ScratchCutter {
- public:
-  explicit ScratchCutter(const Scratch& scratch) : data_(static_cast<std::byte*>(scratch.data)) {}
-
-  Scratch take(std::size_t bytes) {
-    const Scratch part{data_, bytes};
-    data_ += round_up(bytes);
-    return part;
-  }
-
- private:
-  std::byte* data_;
-};
-
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, const VectorOps& ops) : threads_(threads), ops_(ops) {

@@ -69,17 +69,6 @@ struct VectorOps {
                        std::uint64_t uniform);
 };
 
-/// `p` clamped to [0, 1] as a weight in units of 2^-40, ties to even; NaN has none.
-DSPARK_HD std::uint64_t probability_weight(float p) {
-  p = p > 0.0f ? p : 0.0f;
-  p = p < 1.0f ? p : 1.0f;
-  // The double adder rounds to an integer, as in unfiltered_mass.
-  const double shifted = static_cast<double>(p) * 1099511627776.0 + 6755399441055744.0;
-  std::uint64_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  return bits - 0x4338000000000000ull;
-}
-
 namespace baseline {
 extern const VectorOps kVectorOps;
 }

@@ -512,8 +512,7 @@ RowLaw row_law(const float* logits, std::int32_t vocab, const SamplingRule& rule
 
   // The target is at most the mass of the top-k set, and that set is the first in rank: top-k needs
   // no further care.
-  const auto scaled = static_cast<std::uint64_t>((static_cast<uint128>(kept) * rule.top_p) >> 32);
-  const std::uint64_t target = scaled > 0 ? scaled : 1;
+  const std::uint64_t target = top_p_target(kept, rule.top_p);
   if (target <= kUnitMass) return keep(argmax_key, kUnitMass, kUnitMass);
   const Crossing crossing =
       find_crossing<Measure::mass>(logits, vocab, law.max_logit, law.inverse_temperature, target);
