@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -22,11 +21,9 @@ constexpr std::int64_t kSliceElements = std::int64_t{1} << 16;
 
 // --- header ---
 
-// Beyond this the inverse is no f32 any more; long before, every row is flat.
-constexpr double kMaxTemperature = 1e30;
-
 void read_sampling(const h5::Attributes& root, TraceHeader& header) {
   header.temperature = root.require_real("temperature");
+  constexpr double kMaxTemperature = 1e30;  // its inverse is still a normal f32
   if (!(header.temperature >= 0 && header.temperature <= kMaxTemperature)) {
     root.fail("temperature", fmt::format("is {}", header.temperature),
               fmt::format("it must be a number from 0 to {}", kMaxTemperature));
