@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -21,6 +22,7 @@
 #include "support/error.h"
 #include "tests/replay/idle_backend.h"
 #include "tests/replay/tiny_trace.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
@@ -81,7 +83,7 @@ class Cache : public testing::Test {
     return names.empty() ? "" : folder_ + "/" + names.front();
   }
 
-  TemporaryFolder files_;
+  test::TemporaryFolder files_;
   std::string path_ = files_.file("trace.h5");
   std::string folder_ = files_.file("cache");
   std::unique_ptr<Backend> cpu_ = make_cpu_backend(1);

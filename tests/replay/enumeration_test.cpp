@@ -116,7 +116,7 @@ class Engine {
 };
 
 OutcomeTable reduce(const ToySetting& setting, const std::vector<Text>& texts) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   ToyModel::trace(setting, texts).write(folder.file("t.h5"));
   const std::unique_ptr<TraceFile> trace = TraceFile::open(folder.file("t.h5"));
   const Heads heads = load_heads(*trace, "", 0);

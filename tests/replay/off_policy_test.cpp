@@ -24,7 +24,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 OutcomeTable reduce(const Case& c, const std::vector<ToyModel::Text>& texts, std::int32_t repeats,
                     std::int64_t chunk = 0) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   ToyModel::trace(c.recorded, texts).write(folder.file("t.h5"));
   const std::unique_ptr<TraceFile> trace = TraceFile::open(folder.file("t.h5"));
   const Heads heads = load_heads(*trace, "", 0);
