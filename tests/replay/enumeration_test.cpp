@@ -11,6 +11,7 @@
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #include "tests/replay/toy_model.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {

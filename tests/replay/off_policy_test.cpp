@@ -10,6 +10,7 @@
 #include "replay/reduce.h"
 #include "support/error.h"
 #include "tests/replay/toy_model.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
