@@ -21,7 +21,7 @@ class Oracular {
     const std::int64_t total = table_.anchors();
     flow_.rounds.assign(static_cast<std::size_t>(total), 0.0);
     flow_.verified.assign(static_cast<std::size_t>(total), 0.0);
-    flow_.tokens.clear();
+    flow_.tokens.assign(static_cast<std::size_t>(total), 0.0);
     flow_.verified_by_repeat.clear();
     flow_.scheduled.assign(length_cost_.size(), 0.0);
     flow_.trimmed = 0;
@@ -102,6 +102,7 @@ class Oracular {
         if (best == 0 && could_verify) flow_.trimmed += rounds * probability;
         if (n + best + 1 < end_) v[n + best + 1] += rounds * probability;
       });
+      flow_.tokens[static_cast<std::size_t>(n)] = rounds * (1.0 + length);
       flow_.verified[static_cast<std::size_t>(n)] = rounds * length;
       rounds_ += rounds;
       verified_ += rounds * length;

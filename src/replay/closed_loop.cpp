@@ -64,7 +64,7 @@ class Follower {
     flow_.rounds.resize(size);
     flow_.verified.assign(size, 0.0);
     flow_.length.resize(size);
-    flow_.tokens.clear();
+    flow_.tokens.assign(size, 0.0);
     flow_.scheduled.assign(static_cast<std::size_t>(table_.block_size) + 1, 0.0);
     flow_.accepted.assign(flow_.scheduled.size(), 0.0);
     flow_.verified_by_repeat.assign(worlds_ ? static_cast<std::size_t>(table_.repeats) : 0, 0.0);
@@ -83,8 +83,9 @@ class Follower {
         out.rounds += rounds;
         on_trajectory += rounds * l;
         const double accepted = count_accepted(block, l, rounds);
+        flow_.tokens[at] = rounds * (1.0 + accepted);
         if (block.left > table_.block_size) {
-          interior_tokens += rounds * (1.0 + accepted);
+          interior_tokens += flow_.tokens[at];
           interior_rounds += rounds;
         }
         flow_.verified[at] = count_verified(n, block, l, rounds);
@@ -100,7 +101,7 @@ class Follower {
       out.verified = out.verified_on_trajectory;
     } else if (worlds_) {
       out.verified = verified / out.rounds;
-      out.verified_se = error_over_repeats(out.rounds, *out.verified);
+      out.verified_se = error_over_repeats(out.rounds);
     }
     return out;
   }
@@ -181,8 +182,10 @@ class Follower {
            index * static_cast<std::size_t>(worlds_per_repeat(table_.block_size));
   }
 
-  std::optional<double> error_over_repeats(double rounds, double mean) {
-    for (double& repeat : flow_.verified_by_repeat) repeat /= rounds;
+  std::optional<double> error_over_repeats(double rounds) {
+    double mean = 0;  // its own: repeats that agree have no error, not one of rounding
+    for (double& repeat : flow_.verified_by_repeat) mean += repeat /= rounds;
+    mean /= table_.repeats;
     if (table_.repeats < 2) return std::nullopt;
     double squares = 0;
     for (const double repeat : flow_.verified_by_repeat) {

@@ -29,7 +29,7 @@ struct ClosedLoop {
 /// traces). Reused from row to row, so that a row allocates nothing.
 struct RoundFlow {
   std::vector<double> rounds;    ///< [N] expected rounds that start here, v(n)
-  std::vector<double> tokens;    ///< [N] tokens emitted; empty: one at every position
+  std::vector<double> tokens;    ///< [N] tokens that these rounds emit, v(n) (1 + E a)
   std::vector<double> verified;  ///< [N] v(n) times the drafts verified, mean over the worlds
   std::vector<double> verified_by_repeat;  ///< [S] per round; empty where `verified` is exact
   std::vector<double> scheduled;           ///< [P+1] expected rounds by drafts verified

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 #include "core/random.h"
 #include "cost/cost.h"
@@ -237,10 +238,40 @@ std::optional<Range> Resampling::interval(double estimate, std::vector<double>& 
   return range;
 }
 
-std::optional<Range> Resampling::mirrored_interval(double estimate, std::vector<double>& values,
-                                                   double least, double most) const {
-  for (double& value : values) value = 2 * estimate - value;
-  return interval(estimate, values, least, most);
+std::optional<Range> Resampling::biased_interval(double estimate, std::vector<double>& values,
+                                                 double least, double most) const {
+  std::vector<double> corrected = values;
+  const std::optional<Range> plain = interval(estimate, values, least, most);
+  if (!plain) return std::nullopt;
+  const double bias =
+      std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()) -
+      estimate;
+  for (double& value : corrected) value -= 2 * bias;
+  const std::optional<Range> shifted = interval(estimate - bias, corrected, least, most);
+  if (!shifted) return std::nullopt;
+  return Range{std::min(plain->lo, shifted->lo), std::max(plain->hi, shifted->hi)};
+}
+
+Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed, double confidence) {
+  constexpr std::int64_t reaches = 8;
+  return {table.sequence_offsets, reaches * (table.block_size + 1), table.repeats, seed,
+          confidence};
+}
+
+void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
+               const Resampling& resampling, RowSums& sums) {
+  sums.cells.assign(resampling.cells() * RowSums::kColumns, 0.0);
+  for (std::size_t cell = 0; cell < resampling.cells(); ++cell) {
+    double* const sum = sums.cells.data() + cell * RowSums::kColumns;
+    const auto end = static_cast<std::size_t>(resampling.cell_starts()[cell + 1]);
+    for (auto i = static_cast<std::size_t>(resampling.cell_starts()[cell]); i < end; ++i) {
+      const std::size_t n = order.empty() ? i : order[i];
+      sum[0] += flow.tokens[n];
+      sum[1] += flow.rounds[n];
+      sum[2] += flow.verified[n];
+    }
+  }
+  sums.verified_by_repeat = flow.verified_by_repeat;
 }
 
 void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,

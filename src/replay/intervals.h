@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/dspark_ops.h"
+#include "replay/closed_loop.h"
+#include "replay/outcome_table.h"
 #include "replay/result.h"
 
 namespace dspark {
@@ -70,10 +72,11 @@ class Resampling {
       double estimate, std::vector<double>& values,
       double least = -std::numeric_limits<double>::infinity(),
       double most = std::numeric_limits<double>::infinity()) const;
-  /// The same for a number that noise pushes in one direction, such as a calibration error: the
-  /// draws lie off the estimate by as much as the estimate off the truth, so they are mirrored.
-  [[nodiscard]] std::optional<Range> mirrored_interval(double estimate, std::vector<double>& values,
-                                                       double least, double most) const;
+  /// The same for a number that noise pushes in one direction, such as a calibration error: on
+  /// average the draws lie off the estimate by as much as the estimate lies off the truth. The
+  /// interval holds what is left when that is taken away, and what is there when it is not.
+  [[nodiscard]] std::optional<Range> biased_interval(double estimate, std::vector<double>& values,
+                                                     double least, double most) const;
 
  private:
   void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block);
@@ -92,6 +95,11 @@ class Resampling {
   std::vector<double> repeat_weight_;  ///< [draws, repeats] share of each repeat minus 1/repeats
 };
 
+/// The resampling of an anchors trace: moving blocks of eight draft blocks' reach, 8 (P + 1)
+/// positions, which leave little of the dependence between neighbours.
+[[nodiscard]] Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed,
+                                           double confidence);
+
 /// Sums of one row over the cells of a Resampling: what every number of it follows from.
 struct RowSums {
   static constexpr std::size_t kColumns = 3;  ///< tokens, rounds, verified
@@ -99,6 +107,11 @@ struct RowSums {
   /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
   std::vector<double> verified_by_repeat;
 };
+
+/// Sums up what a row is made of. `order`: which of the flow's entries stands at each place of the
+/// resampled text; empty: its own.
+void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
+               const Resampling& resampling, RowSums& sums);
 
 /// Scratch memory of row_intervals(); reused from row to row.
 struct IntervalScratch {

@@ -100,10 +100,9 @@ void add_intervals(const std::vector<double>& cells, const Resampling& resamplin
       values[i] = number.of(draw).value_or(std::nan(""));
       if (number.value == &PositionResult::predicted) values[i] += noise[i];
     }
-    position.intervals.*number.interval =
-        number.value == &PositionResult::conditional_ece
-            ? resampling.mirrored_interval(*estimate, values, 0, 1)
-            : resampling.interval(*estimate, values, 0, 1);
+    position.intervals.*number.interval = number.value == &PositionResult::conditional_ece
+                                              ? resampling.biased_interval(*estimate, values, 0, 1)
+                                              : resampling.interval(*estimate, values, 0, 1);
   }
 }
 

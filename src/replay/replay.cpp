@@ -24,9 +24,7 @@
 namespace dspark {
 namespace {
 
-// Moving blocks that are this long leave little of the dependence between neighbours: a draft block
-// reaches P + 1 positions; a round does not reach into the next.
-constexpr std::int64_t kBlocksOfDependence = 4;
+// Rounds of a moving block: a round does not reach into the next, but what is written does.
 constexpr std::int64_t kRoundsOfDependence = 8;
 
 /// Fields that every row of a job shares, and those that follow from tau and what was verified.
@@ -83,24 +81,6 @@ PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
   row.verified_per_round_se = loop.verified_se;
   row.verified_per_round_on_trajectory = loop.verified_on_trajectory;
   return row;
-}
-
-/// Sums of a row over the cells of a resampling. `order`: which of the flow's entries stands at
-/// each place of the resampled text; empty: its own.
-void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
-               const Resampling& resampling, RowSums& sums) {
-  sums.cells.assign(resampling.cells() * RowSums::kColumns, 0.0);
-  for (std::size_t cell = 0; cell < resampling.cells(); ++cell) {
-    double* const sum = sums.cells.data() + cell * RowSums::kColumns;
-    const auto end = static_cast<std::size_t>(resampling.cell_starts()[cell + 1]);
-    for (auto i = static_cast<std::size_t>(resampling.cell_starts()[cell]); i < end; ++i) {
-      const std::size_t n = order.empty() ? i : order[i];
-      sum[0] += flow.tokens.empty() ? 1.0 : flow.tokens[n];
-      sum[1] += flow.rounds[n];
-      sum[2] += flow.verified[n];
-    }
-  }
-  sums.verified_by_repeat = flow.verified_by_repeat;
 }
 
 /// Calls work(i) for i = 0 .. count - 1 on `threads` threads, each with its own copy of `scratch`;
@@ -330,8 +310,7 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
     add_off_policy(job, table, options, result);
     return;
   }
-  const Resampling resampling(table.sequence_offsets, kBlocksOfDependence * (table.block_size + 1),
-                              table.repeats, options.seed, options.confidence);
+  const Resampling resampling = anchor_resampling(table, options.seed, options.confidence);
   add_positions(job, open_loop(table, &resampling), result);
   add_strata(job, make_strata(table), result);
   const std::vector<std::size_t> as_recorded;

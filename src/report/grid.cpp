@@ -265,7 +265,7 @@ Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
     add(name, [field](const Ledger& ledger) { return share_text(ledger.*field, ledger.rounds); });
   };
   add_share("rounds that accepted nothing %", &Ledger::rounds_without_acceptance);
-  add_share("rounds that verified nothing %", &Ledger::rounds_trimmed);
+  add_share("rounds fully trimmed %", &Ledger::rounds_trimmed);
   add("tau to break even", [](const Ledger& ledger) {
     return exists(ledger.break_even_tau) ? fmt::format("{:.3f}", *ledger.break_even_tau)
                                          : std::string(kMissing);

@@ -56,7 +56,8 @@ TEST_F(OutputTest, ASymbolicLinkIsFollowedAndKept) {
 TEST_F(OutputTest, ADeviceIsWrittenToAndNotReplaced) {
   EXPECT_EQ(run_tool(arguments({"-o", "/dev/null"})).exit_code, 0);
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
-  expect_error(run_tool(arguments({"-o", "/dev/full"})), 1, {"/dev/full", "writing failed"});
+  expect_error(run_tool(arguments({"-o", "/dev/full", "--quiet"})), 1,
+               {"/dev/full", "writing failed"});
 }
 
 TEST_F(OutputTest, AFailedRunLeavesAnExistingFileAsItWas) {
@@ -68,8 +69,8 @@ TEST_F(OutputTest, AFailedRunLeavesAnExistingFileAsItWas) {
 }
 
 TEST_F(OutputTest, AFullDiskExitsWith1) {
-  expect_error(run_tool(Invocation{.arguments = arguments(), .out = Stdout::full_disk}), 1,
-               {"standard output", "No space left"});
+  expect_error(run_tool(Invocation{.arguments = arguments({"--quiet"}), .out = Stdout::full_disk}),
+               1, {"standard output", "No space left"});
 }
 
 TEST_F(OutputTest, AClosedStandardOutputExitsWith1AndIsNotMistakenForTheTrace) {
@@ -88,16 +89,19 @@ TEST_F(OutputTest, AClosedStandardOutputDoesNotMatterWhereAFileIsWritten) {
 
 TEST_F(OutputTest, AReaderThatWentAwayIsNoReasonToComplain) {
   const Outcome outcome =
-      run_tool(Invocation{.arguments = arguments(), .out = Stdout::broken_pipe});
+      run_tool(Invocation{.arguments = arguments({"--quiet"}), .out = Stdout::broken_pipe});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.err, "");
 }
 
-TEST_F(OutputTest, NothingButDataIsOnStandardOutputAndNothingOnStandardErrorWhereAllIsWell) {
+TEST_F(OutputTest, NothingButDataIsOnStandardOutputAndNothingButNotesOnStandardError) {
   const Outcome outcome = run_tool(arguments());
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.err, "");
+  for (const std::string& line : lines_of(outcome.err)) {
+    EXPECT_THAT(line, testing::StartsWith("dspark-replay: note: "));
+  }
   EXPECT_THAT(outcome.out, testing::StartsWith("trace,"));
+  EXPECT_EQ(run_tool(arguments({"--quiet"})).err, "");
 }
 
 // Waits on a pipe for its policy file, so that the signal arrives while it runs, whatever the

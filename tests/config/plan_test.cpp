@@ -286,16 +286,47 @@ TEST(Policies, MustBeAListOfMaps) {
 }
 
 TEST(Policies, OfLaterVersionsAreRefusedByName) {
-  for (const char* name :
-       {"softmax_min", "schedule", "budget_fraction", "count_budget", "algorithm1", "global",
-        "exact_table", "capped_ewma", "gate", "oracle", "oracle_confidence"}) {
+  for (const char* name : {"softmax_min", "schedule", "budget_fraction", "count_budget",
+                           "algorithm1", "global", "exact_table", "capped_ewma", "gate"}) {
     expect_error(with_policy(std::string("{policy: ") + name + ", lag: 1}"), "3:12",
                  std::string("policy '") + name + "' is not supported in this version");
   }
   expect_error(
       with_policy("{policy: fixd, length: 1}"), "3:12",
       "unknown policy 'fixd'; did you mean 'fixed'? known policies: none, fixed, threshold, "
-      "sps");
+      "sps, oracle, oracle_confidence");
+}
+
+TEST(Policies, OracleNamesItsBounds) {
+  const Plan plan = parse_plan(with_policy("{policy: oracle, bound: [shortest, no_waste]}"), "p");
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].policy, Policy(Oracle{OracleBound::shortest}));
+  EXPECT_EQ(plan.rows[1].policy, Policy(Oracle{OracleBound::no_waste}));
+  expect_error(with_policy("{policy: oracle}"), "3:3", "policy 'oracle' has no 'bound'");
+  expect_error(with_policy("{policy: oracle, bound: longest}"), "3:27",
+               "give no_waste or shortest");
+}
+
+TEST(Policies, OracleConfidenceWrapsARuleWithItsAxes) {
+  EXPECT_EQ(parse_plan(with_policy("{policy: oracle_confidence}"), "p").rows.at(0).policy,
+            Policy(OracleConfidence{}));
+  const Plan plan = parse_plan(
+      with_policy("{policy: oracle_confidence, wrap: [{policy: threshold, threshold: [0.2, 0.4]}, "
+                  "{policy: sps}, {policy: sps, min_length: 1}]}"),
+      "p");
+  ASSERT_EQ(plan.rows.size(), 3u) << "equal rows are given once";
+  EXPECT_EQ(plan.rows[1].policy, Policy(OracleConfidence{Threshold{.threshold = 0.4}}));
+  EXPECT_EQ(plan.rows[2].policy, Policy(OracleConfidence{Sps{}}));
+  const Plan both = parse_plan(
+      "version: 1\npolicies: [{policy: sps}, {policy: oracle_confidence, wrap: {policy: sps}}]",
+      "p");
+  EXPECT_EQ(both.rows.size(), 2u) << "a rule and its oracle are two rows";
+  expect_error(with_policy("{policy: oracle_confidence, wrap: {policy: fixed, length: 1}}"), "3:46",
+               "give threshold or sps");
+  expect_error(with_policy("{policy: oracle_confidence, wrap: sps}"), "3:37", "must be a policy");
+  expect_error(with_policy("{policy: oracle_confidence, wrap: []}"), "3:37", "empty list");
+  expect_error(with_policy("{policy: oracle_confidence, wrap: {policy: sps, bound: 1}}"), "3:51",
+               "'bound' in policy 'sps'");
 }
 
 TEST(Policies, FieldsOfLaterVersionsAreRefusedByName) {

@@ -90,6 +90,13 @@ TEST(PrintPlan, ReadsBackToTheSamePlan) {
                   "[0, 5, 3]}"));
 }
 
+TEST(PrintPlan, ReadsBoundsBack) {
+  expect_round_trip(with_policy("{policy: oracle, bound: [shortest, no_waste]}"));
+  expect_round_trip(
+      with_policy("{policy: oracle_confidence, wrap: [{policy: threshold, rule: [cumulative, "
+                  "per_position], threshold: [0.2, 0.4]}, {policy: sps, max_length: 3}]}"));
+}
+
 TEST(PrintPlan, ReadsBackWhereEqualRowsBreakTheProducts) {
   expect_round_trip(
       "version: 1\npolicies:\n"

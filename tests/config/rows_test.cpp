@@ -17,9 +17,9 @@ std::vector<Policy> policies_of(const std::vector<PlanRow>& rows) {
   return out;
 }
 
-TEST(DefaultRows, AreNoneAllLengthsThresholdsAndSps) {
+TEST(DefaultRows, AreNoneAllLengthsThresholdsSpsAndBounds) {
   const std::vector<Policy> rows = policies_of(default_rows(2, true));
-  ASSERT_EQ(rows.size(), 1u + 3u + 19u + 3u);
+  ASSERT_EQ(rows.size(), 1u + 3u + 19u + 3u + 3u);
   EXPECT_EQ(rows[0], Policy(NoSpeculation{}));
   EXPECT_EQ(rows[1], Policy(FixedLength{0}));
   EXPECT_EQ(rows[3], Policy(FixedLength{2}));
@@ -28,11 +28,14 @@ TEST(DefaultRows, AreNoneAllLengthsThresholdsAndSps) {
   EXPECT_EQ(rows[22], Policy(Threshold{.threshold = 0.95}));
   EXPECT_EQ(rows[23], Policy(Sps{.survival_floor = 0}));
   EXPECT_EQ(rows[25], Policy(Sps{.survival_floor = 0.3}));
+  EXPECT_EQ(rows[26], Policy(Oracle{OracleBound::no_waste}));
+  EXPECT_EQ(rows[27], Policy(Oracle{OracleBound::shortest}));
+  EXPECT_EQ(rows[28], Policy(OracleConfidence{}));
 }
 
 TEST(DefaultRows, LeaveOutWhatNeedsConfidences) {
   const std::vector<PlanRow> rows = default_rows(7, false);
-  EXPECT_EQ(rows.size(), 9u);
+  EXPECT_EQ(rows.size(), 9u + 3u);
   for (const PlanRow& row : rows) EXPECT_FALSE(uses_confidence(row.policy));
 }
 

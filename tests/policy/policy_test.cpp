@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@ TEST(Policy, HasTheNamesOfThePolicyFile) {
   EXPECT_EQ(policy_name(kFixed), "fixed");
   EXPECT_EQ(policy_name(kCumulative), "threshold");
   EXPECT_EQ(policy_name(kSps), "sps");
+  EXPECT_EQ(policy_name(Oracle{}), "oracle");
+  EXPECT_EQ(policy_name(OracleConfidence{}), "oracle_confidence");
   EXPECT_STREQ(verification_name(Verification::greedy), "greedy");
   EXPECT_STREQ(verification_name(Verification::probabilistic), "probabilistic");
   EXPECT_STREQ(threshold_rule_name(ThresholdRule::cumulative), "cumulative");
@@ -45,12 +48,51 @@ TEST(Policy, PrintsItsParametersInOrder) {
                                                  {"max_length", std::int64_t{4}}}));
 }
 
+TEST(Policy, PrintsTheParametersOfBounds) {
+  EXPECT_EQ(policy_parameters(Oracle{OracleBound::shortest}),
+            (Parameters{{"bound", std::string("shortest")}}));
+  EXPECT_EQ(policy_parameters(OracleConfidence{Threshold{.threshold = 0.3}}),
+            (Parameters{{"wrap", std::string("threshold")},
+                        {"rule", std::string("cumulative")},
+                        {"threshold", 0.3},
+                        {"min_length", std::int64_t{1}}}));
+}
+
+TEST(Policy, TellsBoundsFromWhatCanBeRun) {
+  for (const Policy& policy : {kNone, kFixed, kCumulative, kPerPosition, kSps}) {
+    EXPECT_FALSE(is_bound(policy));
+  }
+  EXPECT_TRUE(is_bound(Oracle{}));
+  EXPECT_TRUE(is_bound(OracleConfidence{}));
+  EXPECT_FALSE(speculates(kNone));
+  EXPECT_TRUE(speculates(FixedLength{0})) << "it drafts, and pays for it";
+}
+
+TEST(Policy, DependsOnTheDecidingConfidencesAlone) {
+  const std::array<float, 5> c = {0.9f, 0.6f, 0.6f, 0.4f, 0.9f};
+  for (const Policy& policy :
+       {kNone, kFixed, kCumulative, kPerPosition, kSps, Policy(Threshold{.threshold = 0}),
+        Policy(Threshold{.threshold = 1}), Policy(Threshold{.threshold = 0.95, .min_length = 3}),
+        Policy(OracleConfidence{})}) {
+    const std::int32_t deciding = deciding_slots(policy, c.data(), 5);
+    const std::int32_t length = scheduled_length(policy, c.data(), 5, LinearCost{});
+    for (const float other : {0.0f, 1.0f}) {
+      std::array<float, 5> changed = c;
+      std::fill(changed.begin() + deciding, changed.end(), other);
+      EXPECT_EQ(scheduled_length(policy, changed.data(), 5, LinearCost{}), length);
+    }
+  }
+  EXPECT_EQ(deciding_slots(kCumulative, c.data(), 5), 4);  // three pass, the fourth fails
+  EXPECT_EQ(deciding_slots(kFixed, c.data(), 5), 0);
+}
+
 TEST(Policy, KnowsWhetherItLooksAtConfidences) {
   EXPECT_FALSE(uses_confidence(kNone));
   EXPECT_FALSE(uses_confidence(kFixed));
   EXPECT_TRUE(uses_confidence(kCumulative));
   EXPECT_TRUE(uses_confidence(kPerPosition));
   EXPECT_TRUE(uses_confidence(kSps));
+  EXPECT_FALSE(uses_confidence(OracleConfidence{})) << "it has better ones";
 }
 
 TEST(Policy, NamesItsLargestLength) {

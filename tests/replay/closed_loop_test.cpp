@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
+
+#include "tests/replay/random_table.h"
 
 namespace dspark {
 namespace {
@@ -135,6 +138,85 @@ TEST(ClosedLoop, GreedyVerificationNeedsNoWorlds) {
   const ClosedLoop loop = closed_loop(table, Threshold{ThresholdRule::cumulative, 0.4, 1, 0}, {});
   EXPECT_TRUE(loop.exact);
   EXPECT_DOUBLE_EQ(*loop.verified, loop.verified_on_trajectory);
+}
+
+/// Verified per round by looking at every world of every repeat.
+double verified_in_all_worlds(const OutcomeTable& table, const Policy& policy) {
+  const std::vector<double> v = round_starts(table, policy, {});
+  const auto block = static_cast<std::size_t>(table.block_size);
+  double sum = 0, rounds = 0;
+  for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
+    for (std::int64_t n = table.sequence_offsets[s]; n < table.sequence_offsets[s + 1]; ++n) {
+      const auto at = static_cast<std::size_t>(n);
+      const std::int32_t slots = table.slots[at];
+      const std::int64_t left = table.sequence_offsets[s + 1] - n;
+      rounds += v[at];
+      for (std::int32_t repeat = 0; repeat < table.repeats; ++repeat) {
+        double reach = v[at] / table.repeats;
+        for (std::int32_t r = 1; r <= slots + 1; ++r) {
+          std::vector<float> c(
+              table.confidence.begin() + static_cast<std::ptrdiff_t>(at * block),
+              table.confidence.begin() + static_cast<std::ptrdiff_t>((at + 1) * block));
+          double weight = reach;
+          if (r <= slots) {
+            const double beta = table.beta[at * block + static_cast<std::size_t>(r) - 1];
+            weight *= 1 - beta;
+            reach *= beta;
+          }
+          for (std::int32_t k = r + 1; k <= slots; ++k) {
+            c[static_cast<std::size_t>(k) - 1] = table.world_confidence[static_cast<std::size_t>(
+                (n * table.repeats + repeat) * worlds_per_repeat(table.block_size) +
+                world_offset(table.block_size, r, k))];
+          }
+          sum += weight * static_cast<double>(std::min<std::int64_t>(
+                              scheduled_length(policy, c.data(), slots, {}), left - 1));
+        }
+      }
+    }
+  }
+  return sum / rounds;
+}
+
+TEST(ClosedLoop, SkipsOnlyWorldsThatCannotChangeTheLength) {
+  const OutcomeTable table = random_table({40, 25}, 5, 3, 8);
+  for (const double t : {0.0, 0.1, 0.3, 0.6, 1.0}) {
+    for (const std::int32_t least : {0, 1, 3}) {
+      for (const std::int32_t most : {0, 3}) {
+        for (const ThresholdRule rule : {ThresholdRule::cumulative, ThresholdRule::per_position}) {
+          const Policy policy = Threshold{rule, t, least, most};
+          EXPECT_NEAR(*closed_loop(table, policy, {}).verified,
+                      verified_in_all_worlds(table, policy), 1e-12)
+              << t << " " << least << " " << most;
+        }
+      }
+    }
+  }
+  EXPECT_NEAR(*closed_loop(table, Sps{}, {}).verified, verified_in_all_worlds(table, Sps{}), 1e-12);
+}
+
+TEST(ClosedLoop, GivesPartsThatAddUpToItsNumbersAndDoNotDependOnWhatWasThere) {
+  const OutcomeTable table = random_table({40, 25}, 5, 3, 9);
+  RoundFlow used;
+  (void)closed_loop(random_table({90}, 7, 5, 1), OracleConfidence{}, {}, used);
+  for (const Policy& policy : {Policy(FixedLength{3}), Policy(Sps{}), Policy(OracleConfidence{}),
+                               Policy(Oracle{OracleBound::shortest})}) {
+    RoundFlow fresh;
+    const ClosedLoop loop = closed_loop(table, policy, {}, fresh);
+    EXPECT_DOUBLE_EQ(closed_loop(table, policy, {}, used).tau, loop.tau);
+    EXPECT_EQ(used.rounds, fresh.rounds);
+    EXPECT_EQ(used.verified, fresh.verified);
+    EXPECT_EQ(used.scheduled, fresh.scheduled);
+    EXPECT_EQ(used.accepted, fresh.accepted);
+    EXPECT_EQ(used.verified_by_repeat, fresh.verified_by_repeat);
+    const auto sum = [](const std::vector<double>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    EXPECT_NEAR(sum(fresh.rounds), loop.rounds, 1e-9);
+    EXPECT_EQ(used.tokens, fresh.tokens);
+    EXPECT_NEAR(sum(fresh.tokens), loop.tokens, 1e-9);
+    EXPECT_NEAR(sum(fresh.verified), loop.rounds * *loop.verified, 1e-9);
+    EXPECT_NEAR(sum(fresh.scheduled), loop.rounds, 1e-9);
+  }
 }
 
 TEST(WorldOffset, EnumeratesEveryLaterSlotOnce) {

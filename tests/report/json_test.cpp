@@ -25,19 +25,30 @@ TEST(JsonFormat, HasOneRowPerLine) {
   "format": "dspark-replay-result",
   "format_version": 1,
   "tool": {"version": "0.1.0", "backend": "cpu", "device": "Test CPU"},
-  "settings": {"seed": 7, "repeats": 4, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}},
+  "settings": {"seed": 7, "repeats": 4, "confidence": 0.95, "reference": 1, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}},
   "traces": [
     {"file": "code.h5", "kind": "anchors", "vocab_size": 8192, "block_size": 2, "anchors": 768, "sequences": 3, "temperature": 1, "domain": "code", "rounds": null, "reproduced": null, "diverged": null, "censored": null, "invalid_rows": 0, "impossible_tokens": 0, "near_ties": 5}
   ],
   "positions": [
-    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 1, "survival": 0.43, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.43, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": 0.4581, "predicted_se": null, "top1_agreement": null},
-    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 2, "survival": 0.1716, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.4119, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": null, "predicted_se": null, "top1_agreement": null}
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 1, "survival": 0.43, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.43, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": 0.4581, "predicted_se": null, "top1_agreement": null, "interval": {"confidence": 0.95, "survival": [0.4, 0.46], "survival_trajectory": null, "survival_visited": null, "conditional": null, "predicted_conditional": null, "conditional_ece": [0.02, 0.06], "predicted": null}},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "position": 2, "survival": 0.1716, "survival_trajectory": 0.42, "survival_visited": 0.41, "conditional": 0.4119, "predicted_conditional": 0.458, "conditional_ece": 0.041, "predicted": null, "predicted_se": null, "top1_agreement": null, "interval": {"confidence": 0.95, "survival": null, "survival_trajectory": null, "survival_visited": null, "conditional": null, "predicted_conditional": null, "conditional_ece": null, "predicted": null}}
   ],
   "results": [
-    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "none", "parameters": {}, "concurrency": 1, "lossless": true, "tau": 1, "tau_interior": 1, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 768, "tokens": 768, "accepted_per_round": 0, "verified_per_round": 0, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1.45, "tokens_per_cost": 0.6896551724137931, "speedup": 1},
-    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "threshold", "parameters": {"rule": "cumulative", "threshold": 0.3, "min_length": 1}, "concurrency": 1, "lossless": true, "tau": 1.483, "tau_interior": 1.48, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 517.9, "tokens": 768, "accepted_per_round": 0.483, "verified_per_round": 1.204, "verified_per_round_se": 0.002, "verified_per_round_on_trajectory": 1.192, "acceptance_rate": 0.4012, "cost_per_round": 2.516, "tokens_per_cost": 0.589, "speedup": 0.855},
-    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 2}, "concurrency": 1, "lossless": false, "tau": null, "tau_interior": null, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null}
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "none", "parameters": {}, "concurrency": 1, "lossless": true, "tau": 1, "tau_interior": 1, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 768, "tokens": 768, "accepted_per_round": 0, "verified_per_round": 0, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1.45, "tokens_per_cost": 0.6896551724137931, "speedup": 1, "bound": false, "interval": {"confidence": 0.95, "tau": [1, 1], "accepted_per_round": null, "verified_per_round": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": [0.6896551724137931, 0.6896551724137931], "speedup": null}, "reference": true, "versus_reference": null, "ledger": null},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "threshold", "parameters": {"rule": "cumulative", "threshold": 0.3, "min_length": 1}, "concurrency": 1, "lossless": true, "tau": 1.483, "tau_interior": 1.48, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 517.9, "tokens": 768, "accepted_per_round": 0.483, "verified_per_round": 1.204, "verified_per_round_se": 0.002, "verified_per_round_on_trajectory": 1.192, "acceptance_rate": 0.4012, "cost_per_round": 2.516, "tokens_per_cost": 0.589, "speedup": 0.855, "bound": false, "interval": {"confidence": 0.95, "tau": [1.4, 1.55], "accepted_per_round": null, "verified_per_round": [1.1, 1.3], "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": [0.5711, 0.6062], "speedup": [0.828, 0.879]}, "reference": false, "versus_reference": {"difference": -0.1007, "interval": [-0.1186, -0.0835], "verdict": "loss"}, "ledger": {"rounds": 500, "proposed": 1000, "verified": 600, "accepted": 240, "wasted": 360, "draft_cost": 250, "verify_cost": 740, "accept_cost": 10, "rounds_without_acceptance": 300, "rounds_trimmed": 5, "break_even_tau": 1.735, "scheduled_histogram": [0.1, 0.6, 0.3], "accepted_histogram": [0.6, 0.32, 0.08]}},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 2}, "concurrency": 1, "lossless": false, "tau": null, "tau_interior": null, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null, "bound": false, "interval": {"confidence": 0.95, "tau": null, "accepted_per_round": null, "verified_per_round": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null}, "reference": false, "versus_reference": {"difference": -0.01, "interval": [-0.03, 0.01], "verdict": "within noise"}, "ledger": null},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "oracle", "parameters": {"bound": "shortest"}, "concurrency": 1, "lossless": true, "tau": 1.483, "tau_interior": 1.48, "tau_lo": null, "tau_hi": null, "censored_rounds": null, "rounds": 517.9, "tokens": 768, "accepted_per_round": 0.483, "verified_per_round": 1.204, "verified_per_round_se": null, "verified_per_round_on_trajectory": 1.192, "acceptance_rate": 0.4012, "cost_per_round": 2.516, "tokens_per_cost": 0.589, "speedup": 0.855, "bound": true, "interval": {"confidence": 0.95, "tau": [1.4, 1.55], "accepted_per_round": null, "verified_per_round": [1.1, 1.3], "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": [0.5711, 0.6062], "speedup": [0.828, 0.879]}, "reference": false, "versus_reference": {"difference": -0.1007, "interval": [-0.1186, -0.0835], "verdict": "loss"}, "ledger": null}
   ],
+  "strata": [
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "by": "trace", "label": "code", "anchors": 765, "survival": 0.43, "tau_open_loop": 1.6, "predicted_conditional": 0.458, "worst": false},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "by": "depth", "label": "positions 0-63", "anchors": 192, "survival": 0.43, "tau_open_loop": 1.75, "predicted_conditional": 0.458, "worst": false},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "by": "depth", "label": "positions 64-127", "anchors": 192, "survival": 0.43, "tau_open_loop": 1.25, "predicted_conditional": null, "worst": true}
+  ],
+  "strata_means": [
+    {"trace": null, "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "by": "trace", "macro": 1.6, "micro": 1.6},
+    {"trace": "code.h5", "verification": "probabilistic", "sampling": {"temperature": 1, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "by": "depth", "macro": 1.5, "micro": 1.5}
+  ],
+  "notes": ["code.h5: a \"note\""],
   "run": {"seconds": 0.25}
 }
 )out");
@@ -46,8 +57,9 @@ TEST(JsonFormat, HasOneRowPerLine) {
 TEST(JsonFormat, HasTheDocumentedFieldsInOrder) {
   const Json json = Json::parse(render(anchors_result(), OutputFormat::json));
   using Keys = std::vector<std::string>;
-  EXPECT_EQ(keys_of(json), (Keys{"format", "format_version", "tool", "settings", "traces",
-                                 "positions", "results", "run"}));
+  EXPECT_EQ(keys_of(json),
+            (Keys{"format", "format_version", "tool", "settings", "traces", "positions", "results",
+                  "strata", "strata_means", "notes", "run"}));
   EXPECT_EQ(json["format"], "dspark-replay-result");
   EXPECT_EQ(json["format_version"], 1);
   // The documented fields, with later ones between them, in the documented order.
@@ -64,12 +76,29 @@ TEST(JsonFormat, HasTheDocumentedFieldsInOrder) {
   expect_in_order(json["positions"][0], {"trace", "verification", "position", "survival",
                                          "survival_trajectory", "survival_visited", "conditional",
                                          "predicted_conditional", "conditional_ece", "predicted"});
-  expect_in_order(
-      json["results"][1],
-      {"trace", "verification", "policy", "parameters", "concurrency", "lossless", "tau",
-       "tau_interior", "rounds", "tokens", "accepted_per_round", "verified_per_round",
-       "verified_per_round_se", "verified_per_round_on_trajectory", "acceptance_rate",
-       "cost_per_round", "tokens_per_cost", "speedup"});
+  expect_in_order(json["results"][1], {"trace",
+                                       "verification",
+                                       "policy",
+                                       "parameters",
+                                       "concurrency",
+                                       "lossless",
+                                       "tau",
+                                       "tau_interior",
+                                       "rounds",
+                                       "tokens",
+                                       "accepted_per_round",
+                                       "verified_per_round",
+                                       "verified_per_round_se",
+                                       "verified_per_round_on_trajectory",
+                                       "acceptance_rate",
+                                       "cost_per_round",
+                                       "tokens_per_cost",
+                                       "speedup",
+                                       "bound",
+                                       "interval",
+                                       "reference",
+                                       "versus_reference",
+                                       "ledger"});
   EXPECT_EQ(keys_of(json["results"][1]["parameters"]), (Keys{"rule", "threshold", "min_length"}));
 }
 
@@ -106,6 +135,26 @@ TEST(JsonFormat, WritesNullForWhatDoesNotExist) {
   EXPECT_TRUE(json["positions"][1]["predicted"].is_null());
 }
 
+TEST(JsonFormat, WritesIntervalsAsPairsAndLedgersAsObjects) {
+  const Json json = Json::parse(render(anchors_result(), OutputFormat::json));
+  const Json& row = json["results"][1];
+  EXPECT_EQ(row["interval"]["confidence"], 0.95);
+  EXPECT_EQ(row["interval"]["tokens_per_cost"], Json::parse("[0.5711, 0.6062]"));
+  EXPECT_TRUE(row["interval"]["cost_per_round"].is_null());
+  EXPECT_EQ(row["versus_reference"]["verdict"], "loss");
+  EXPECT_EQ(row["ledger"]["scheduled_histogram"].size(), 3u);
+  EXPECT_TRUE(json["results"][0]["reference"]);
+  EXPECT_TRUE(json["results"][0]["versus_reference"].is_null());
+  EXPECT_TRUE(json["results"][0]["ledger"].is_null());
+  EXPECT_TRUE(json["results"][3]["bound"]);
+  EXPECT_TRUE(json["strata_means"][0]["trace"].is_null());
+  EXPECT_EQ(json["notes"][0], "code.h5: a \"note\"");
+  ReplayResult result = anchors_result();
+  result.results[0].intervals.tau = Range{1, std::numeric_limits<double>::infinity()};
+  EXPECT_TRUE(
+      Json::parse(render(result, OutputFormat::json))["results"][0]["interval"]["tau"].is_null());
+}
+
 TEST(JsonFormat, EscapesTextsFromFiles) {
   const Json json = Json::parse(render(rounds_result(), OutputFormat::json));
   EXPECT_EQ(json["traces"][0]["file"], "a|b,\"c\"\\n\\x1b[2J\\xff.h5");
@@ -134,17 +183,19 @@ TEST(JsonLines, HasOneTypedObjectPerLine) {
   for (std::string line; std::getline(text, line);) {
     types.push_back(Json::parse(line)["type"]);
   }
-  EXPECT_EQ(types, (std::vector<std::string>{"header", "trace", "position", "position", "result",
-                                             "result", "result", "run"}));
+  EXPECT_EQ(types,
+            (std::vector<std::string>{"header", "trace", "position", "position", "result", "result",
+                                      "result", "result", "stratum", "stratum", "stratum",
+                                      "strata_mean", "strata_mean", "note", "run"}));
 }
 
 TEST(JsonLines, HasExactlyThisText) {
   EXPECT_EQ(
       render(rounds_result(), OutputFormat::jsonl),
-      R"out({"type": "header", "format": "dspark-replay-result", "format_version": 1, "tool": {"version": "0.1.0", "backend": "cuda", "device": "GPU"}, "settings": {"seed": 0, "repeats": 0, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}}}
+      R"out({"type": "header", "format": "dspark-replay-result", "format_version": 1, "tool": {"version": "0.1.0", "backend": "cuda", "device": "GPU"}, "settings": {"seed": 0, "repeats": 0, "confidence": 0.95, "reference": 1, "cost": {"linear": {"draft": 0.5, "verify_base": 1, "verify_token": 0.45, "accept": 0.02}}}}
 {"type": "trace", "file": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "kind": "rounds", "vocab_size": 100, "block_size": 1, "anchors": null, "sequences": null, "temperature": 0, "domain": "", "rounds": 28, "reproduced": 26, "diverged": 1, "censored": 1, "invalid_rows": 2, "impossible_tokens": 3, "near_ties": 0}
-{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1234.5, "tokens_per_cost": 0.00125, "speedup": null}
-{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0.7, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 99, "tokens_per_cost": 0.001, "speedup": null}
+{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 1234.5, "tokens_per_cost": 0.00125, "speedup": null, "bound": false, "interval": {"confidence": 0.95, "tau": null, "accepted_per_round": null, "verified_per_round": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null}, "reference": false, "versus_reference": null, "ledger": null}
+{"type": "result", "trace": "a|b,\"c\"\\n\\x1b[2J\\xff.h5", "verification": "greedy", "sampling": {"temperature": 0.7, "top_k": 0, "top_p": 1, "top_p_rule": "water_filling"}, "policy": "fixed", "parameters": {"length": 1}, "concurrency": 1, "lossless": true, "tau": 1.5, "tau_interior": null, "tau_lo": 1.25, "tau_hi": 1.75, "censored_rounds": 1, "rounds": null, "tokens": null, "accepted_per_round": null, "verified_per_round": null, "verified_per_round_se": null, "verified_per_round_on_trajectory": null, "acceptance_rate": null, "cost_per_round": 99, "tokens_per_cost": 0.001, "speedup": null, "bound": false, "interval": {"confidence": 0.95, "tau": null, "accepted_per_round": null, "verified_per_round": null, "acceptance_rate": null, "cost_per_round": null, "tokens_per_cost": null, "speedup": null}, "reference": false, "versus_reference": null, "ledger": null}
 {"type": "run", "seconds": 0}
 )out");
 }

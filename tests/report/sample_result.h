@@ -46,11 +46,14 @@ inline ReplayResult anchors_result() {
   position.predicted_conditional = 0.458;
   position.conditional_ece = 0.041;
   position.predicted = 0.4581;
+  position.intervals.survival = Range{0.4, 0.46};
+  position.intervals.conditional_ece = Range{0.02, 0.06};
   result.positions.push_back(position);
   position.position = 2;
   position.survival = 0.1716;
   position.conditional = 0.4119;
   position.predicted = std::nullopt;
+  position.intervals = {};
   result.positions.push_back(position);
 
   PolicyResult row;
@@ -67,6 +70,9 @@ inline ReplayResult anchors_result() {
   row.cost_per_round = 1.45;
   row.tokens_per_cost = 1 / 1.45;
   row.speedup = 1;
+  row.intervals.tau = Range{1, 1};
+  row.intervals.tokens_per_cost = Range{1 / 1.45, 1 / 1.45};
+  row.is_reference = true;
   result.results.push_back(row);
 
   row.policy = "threshold";
@@ -83,6 +89,27 @@ inline ReplayResult anchors_result() {
   row.cost_per_round = 2.516;
   row.tokens_per_cost = 0.589;
   row.speedup = 0.855;
+  row.intervals.tau = Range{1.4, 1.55};
+  row.intervals.verified_per_round = Range{1.1, 1.3};
+  row.intervals.tokens_per_cost = Range{0.5711, 0.6062};
+  row.intervals.speedup = Range{0.828, 0.879};
+  row.is_reference = false;
+  row.versus = PairedComparison{"loss", -0.1007, {-0.1186, -0.0835}};
+  Ledger ledger;
+  ledger.rounds = 500;
+  ledger.proposed = 1000;
+  ledger.verified = 600;
+  ledger.accepted = 240;
+  ledger.wasted = 360;
+  ledger.draft_cost = 250;
+  ledger.verify_cost = 740;
+  ledger.accept_cost = 10;
+  ledger.rounds_without_acceptance = 300;
+  ledger.rounds_trimmed = 5;
+  ledger.break_even_tau = 1.735;
+  ledger.scheduled_histogram = {0.1, 0.6, 0.3};
+  ledger.accepted_histogram = {0.6, 0.32, 0.08};
+  row.ledger = ledger;
   result.results.push_back(row);
 
   PolicyResult empty;
@@ -92,7 +119,42 @@ inline ReplayResult anchors_result() {
   empty.policy = "fixed";
   empty.parameters = {{"length", std::int64_t{2}}};
   empty.lossless = false;
+  empty.versus = PairedComparison{"within noise", -0.01, {-0.03, 0.01}};
   result.results.push_back(empty);
+
+  PolicyResult bound = row;
+  bound.policy = "oracle";
+  bound.parameters = {{"bound", std::string("shortest")}};
+  bound.bound = true;
+  bound.verified_per_round_se = std::nullopt;
+  bound.ledger = std::nullopt;
+  result.results.push_back(bound);
+
+  Stratum stratum;
+  stratum.trace = "code.h5";
+  stratum.verification = "probabilistic";
+  stratum.sampling = sample_sampling(1);
+  stratum.by = "trace";
+  stratum.label = "code";
+  stratum.anchors = 765;
+  stratum.survival = 0.43;
+  stratum.tau_open_loop = 1.6;
+  stratum.predicted_conditional = 0.458;
+  result.strata.push_back(stratum);
+  stratum.by = "depth";
+  stratum.label = "positions 0-63";
+  stratum.anchors = 192;
+  stratum.tau_open_loop = 1.75;
+  result.strata.push_back(stratum);
+  stratum.label = "positions 64-127";
+  stratum.tau_open_loop = 1.25;
+  stratum.predicted_conditional = std::nullopt;
+  stratum.worst = true;
+  result.strata.push_back(stratum);
+  result.strata_means.push_back({"", "probabilistic", sample_sampling(1), "trace", 1.6, 1.6});
+  result.strata_means.push_back(
+      {"code.h5", "probabilistic", sample_sampling(1), "depth", 1.5, 1.5});
+  result.notes = {"code.h5: a \"note\""};
   return result;
 }
 

@@ -21,10 +21,19 @@ k  survival  predicted  conditional  predicted conditional    ece
 1     0.430      0.458        0.430                  0.458  0.041
 2     0.172          -        0.412                  0.458  0.041
 
-rank  policy                                                  tau  verified  verified se  acceptance %  cost/round  tokens/cost  speedup  notes
-   1  none                                                  1.000     0.000            -             -       1.450       0.6897    1.000
-   2  threshold rule=cumulative threshold=0.3 min_length=1  1.483     1.204       0.0020          40.1       2.516       0.5890    0.855
-   -  fixed length=2                                            -         -            -             -           -            -        -  not lossless
+rank  policy                                                  tau  verified  verified se  acceptance %  cost/round  tokens/cost              95 %  speedup  notes
+   1  none                                                  1.000     0.000            -             -       1.450       0.6897  [0.6897, 0.6897]    1.000
+   2  threshold rule=cumulative threshold=0.3 min_length=1  1.483     1.204       0.0020          40.1       2.516       0.5890  [0.5711, 0.6062]    0.855
+   -  fixed length=2                                            -         -            -             -           -            -                 -        -  not lossless, within noise
+
+rank  bound                    tau  verified  acceptance %  cost/round  tokens/cost              95 %  speedup
+   -  oracle bound=shortest  1.483     1.204          40.1       2.516       0.5890  [0.5711, 0.6062]    0.855
+
+part                        blocks  survival of 1  predicted  tau, full blocks  notes
+positions 0-63                 192          0.430      0.458             1.750
+positions 64-127               192          0.430          -             1.250  worst
+mean of the parts (macro)        -              -          -             1.500
+mean of the blocks (micro)       -              -          -             1.500
 )out");
 }
 
@@ -39,6 +48,63 @@ rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block 
 rank  policy          temperature    tau  tau lo  tau hi  censored  cost/round  tokens/cost
    1  fixed length=1            0  1.500   1.250   1.750         1        1234     0.001250
    2  fixed length=1          0.7  1.500   1.250   1.750         1          99     0.001000
+)out");
+}
+
+TEST(Table, ShowsTheLedgerOfTheBestRowAndOfTheReferenceWhereAskedFor) {
+  const std::string text = render(anchors_result(), OutputFormat::table, {.ledger = true});
+  const std::size_t first = text.find("\nledger ");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(text.substr(first, text.find("\npart ") - first), R"out(
+ledger                          threshold rule=cumulative threshold=0.3 min_length=1
+rounds                                                                         500.0
+drafts proposed                                                               1000.0
+drafts verified                                                                600.0
+drafts accepted                                                                240.0
+drafts verified in vain                                                        360.0
+cost of drafting %                                                              25.0
+cost of verifying %                                                             74.0
+cost of accepting %                                                              1.0
+rounds that accepted nothing %                                                  60.0
+rounds fully trimmed %                                                           1.0
+tau to break even                                                              1.735
+rounds that verify 0 %                                                          10.0
+rounds that verify 1 %                                                          60.0
+rounds that verify 2 %                                                          30.0
+rounds that accept 0 %                                                          60.0
+rounds that accept 1 %                                                          32.0
+rounds that accept 2 %                                                           8.0
+)out");
+  EXPECT_EQ(render(anchors_result(), OutputFormat::table).find("\nledger "), std::string::npos);
+  ReplayResult both = anchors_result();
+  both.results[0].ledger = both.results[1].ledger;
+  both.results[0].is_reference = false;
+  both.results[1].is_reference = true;
+  const std::string two = render(both, OutputFormat::table, {.ledger = true});
+  const std::size_t header = two.find("\nledger ");
+  const std::string line = two.substr(header, two.find('\n', header + 1) - header);
+  EXPECT_LT(line.find(" none"), line.find(" threshold")) << line;
+  EXPECT_NE(line.find(" threshold"), std::string::npos) << line;
+}
+
+TEST(Table, ComparesTracesWhereThereAreSeveral) {
+  ReplayResult result = anchors_result();
+  EXPECT_EQ(render(result, OutputFormat::table).find("\nall traces\n"), std::string::npos);
+  result.strata.push_back(result.strata[0]);
+  result.strata.back().trace = "prose.h5";
+  result.strata.back().label = "";
+  result.strata.back().worst = true;
+  const std::string text = render(result, OutputFormat::table);
+  const std::size_t at = text.find("\nall traces\n");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(text.substr(at), R"out(
+all traces
+
+trace                       blocks  survival of 1  predicted  tau, full blocks  notes
+code.h5 (code)                 765          0.430      0.458             1.600
+prose.h5                       765          0.430      0.458             1.600  worst
+mean of the parts (macro)        -              -          -             1.600
+mean of the blocks (micro)       -              -          -             1.600
 )out");
 }
 
@@ -83,6 +149,8 @@ TEST(Table, ShowsATraceWithoutRows) {
   ReplayResult result = anchors_result();
   result.positions.clear();
   result.results.clear();
+  result.strata.clear();
+  result.strata_means.clear();
   const std::string text = render(result, OutputFormat::table);
   EXPECT_NE(text.find("\ncode.h5\nanchors, 768 positions"), std::string::npos);
 }
@@ -107,6 +175,8 @@ TEST(Table, GivesCostsFourDigitsInAnyUnit) {
     result.results[0].cost_per_round = cost;
     result.results[0].tokens_per_cost = std::nullopt;
     result.results[0].speedup = std::nullopt;
+    result.results[0].intervals = {};
+    result.strata_means.clear();
     std::string text = render(result, OutputFormat::table);
     text.pop_back();
     return text.substr(text.rfind(' ') + 1);
@@ -148,11 +218,22 @@ anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperatur
 | 1 | 0.430 | 0.458 | 0.430 | 0.458 | 0.041 |
 | 2 | 0.172 | - | 0.412 | 0.458 | 0.041 |
 
-| rank | policy | tau | verified | verified se | acceptance % | cost/round | tokens/cost | speedup | notes |
-| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
-| 1 | none | 1.000 | 0.000 | - | - | 1.450 | 0.6897 | 1.000 | |
-| 2 | threshold rule=cumulative threshold=0.3 min_length=1 | 1.483 | 1.204 | 0.0020 | 40.1 | 2.516 | 0.5890 | 0.855 | |
-| - | fixed length=2 | - | - | - | - | - | - | - | not lossless |
+| rank | policy | tau | verified | verified se | acceptance % | cost/round | tokens/cost | 95 % | speedup | notes |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+| 1 | none | 1.000 | 0.000 | - | - | 1.450 | 0.6897 | \[0.6897, 0.6897\] | 1.000 | |
+| 2 | threshold rule=cumulative threshold=0.3 min_length=1 | 1.483 | 1.204 | 0.0020 | 40.1 | 2.516 | 0.5890 | \[0.5711, 0.6062\] | 0.855 | |
+| - | fixed length=2 | - | - | - | - | - | - | - | - | not lossless, within noise |
+
+| rank | bound | tau | verified | acceptance % | cost/round | tokens/cost | 95 % | speedup |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| - | oracle bound=shortest | 1.483 | 1.204 | 40.1 | 2.516 | 0.5890 | \[0.5711, 0.6062\] | 0.855 |
+
+| part | blocks | survival of 1 | predicted | tau, full blocks | notes |
+| --- | ---: | ---: | ---: | ---: | --- |
+| positions 0-63 | 192 | 0.430 | 0.458 | 1.750 | |
+| positions 64-127 | 192 | 0.430 | - | 1.250 | worst |
+| mean of the parts (macro) | - | - | - | 1.500 | |
+| mean of the blocks (micro) | - | - | - | 1.500 | |
 )out");
 }
 
