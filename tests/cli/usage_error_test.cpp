@@ -59,6 +59,12 @@ INSTANTIATE_TEST_SUITE_P(
                  {"run", "x.h5", "-o", "/nonexistent/out"},
                  {"-o /nonexistent/out: cannot be created"}},
         BadUsage{"OutputIsAFolder", {"run", "x.h5", "-o", "/"}, {"-o /: cannot be created"}},
+        BadUsage{"OutputNameTooLong",
+                 {"run", "x.h5", "-o", std::string(300, 'x')},
+                 {"cannot be created: File name too long"}},
+        BadUsage{"OutputBelowAFile",
+                 {"run", "x.h5", "-o", bundled("heads.h5") + "/out"},
+                 {"cannot be created: Not a directory"}},
         BadUsage{"EmptyOutput", {"run", "x.h5", "-o", ""}, {"-o: the path is empty"}}),
     [](const auto& test) { return test.param.name; });
 
