@@ -11,6 +11,7 @@
 #include "replay/device_data.h"
 #include "replay/pass.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {
@@ -82,9 +83,10 @@ class AnchorReducer {
                                                : "the first invalid row: " + first_problem_);
     }
     if (!first_problem_.empty() && options_.notice) {
-      options_.notice(fmt::format(
-          "{}: {} invalid rows, {} impossible tokens; blocks are cut before them; first: {}",
-          header_.file, table_.invalid_rows, table_.impossible_tokens, first_problem_));
+      options_.notice(fmt::format("{}: {}, {}; blocks are cut before them; first: {}", header_.file,
+                                  counted(table_.invalid_rows, "invalid row"),
+                                  counted(table_.impossible_tokens, "impossible token"),
+                                  first_problem_));
     }
     return std::move(table_);
   }

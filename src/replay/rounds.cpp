@@ -14,6 +14,7 @@
 #include "replay/open_loop.h"
 #include "replay/pass.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {
@@ -77,8 +78,9 @@ class RoundReplayer {
                         "the first invalid row: " + table_.first_problem);
     }
     if (!table_.first_problem.empty() && options_.notice) {
-      options_.notice(fmt::format("{}: {} invalid rows; blocks are cut before them; first: {}",
-                                  header_.file, table_.invalid_rows, table_.first_problem));
+      options_.notice(fmt::format("{}: {}; blocks are cut before them; first: {}", header_.file,
+                                  counted(table_.invalid_rows, "invalid row"),
+                                  table_.first_problem));
     }
     return std::move(table_);
   }

@@ -186,12 +186,12 @@ std::string about_trace(const TraceSummary& trace) {
   std::string out = escape_text(trace.kind);
   const auto add = [&out](const std::string& text) { out += ", " + text; };
   if (trace.anchors) {
-    std::string text = fmt::format("{} positions", *trace.anchors);
-    if (trace.sequences) text += fmt::format(" in {} sequences", *trace.sequences);
+    std::string text = counted(*trace.anchors, "position");
+    if (trace.sequences) text += " in " + counted(*trace.sequences, "sequence");
     add(text);
   }
   if (trace.rounds) {
-    add(fmt::format("{} rounds", *trace.rounds));
+    add(counted(*trace.rounds, "round"));
     if (trace.reproduced) add(fmt::format("{} reproduced", *trace.reproduced));
     if (trace.diverged) add(fmt::format("{} diverged", *trace.diverged));
     if (trace.censored) add(fmt::format("{} censored", *trace.censored));
@@ -202,11 +202,9 @@ std::string about_trace(const TraceSummary& trace) {
     add(fmt::format("temperature {}", shortest(trace.temperature)));
   }
   if (!trace.domain.empty()) add(escape_text(trace.domain));
-  if (trace.invalid_rows > 0) add(fmt::format("{} invalid rows", trace.invalid_rows));
-  if (trace.impossible_tokens > 0) {
-    add(fmt::format("{} impossible tokens", trace.impossible_tokens));
-  }
-  if (trace.near_ties > 0) add(fmt::format("{} near ties", trace.near_ties));
+  if (trace.invalid_rows > 0) add(counted(trace.invalid_rows, "invalid row"));
+  if (trace.impossible_tokens > 0) add(counted(trace.impossible_tokens, "impossible token"));
+  if (trace.near_ties > 0) add(counted(trace.near_ties, "near tie"));
   return out;
 }
 
