@@ -31,6 +31,8 @@ class InspectCommand : public Command {
  public:
   explicit InspectCommand(CLI::App& app) : common_(app) {
     add_trace_arguments(app, traces_, "Traces and heads files to read (HDF5)");
+    // Accepted as everywhere, but nothing is computed that they could change.
+    for (const char* name : {"--backend", "--threads", "--seed"}) app.get_option(name)->group("");
   }
 
   ExitCode execute() override {

@@ -29,10 +29,6 @@ std::int64_t count_problems(const TraceReport& report, Severity severity) {
                        [&](const Problem& problem) { return problem.severity == severity; });
 }
 
-std::string counted(std::int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string number_text(double value) { return shortest(value); }
 template <class Integer>
 std::string number_text(Integer value) {

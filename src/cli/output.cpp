@@ -141,8 +141,10 @@ Output::Output(const std::string& path) : given_(path), target_(path) {
     if (access(path.c_str(), W_OK) != 0) throw cannot_create(path, errno);
     target_ = resolve_links(path);
     kind_ = S_ISREG(status->st_mode) ? Kind::regular_file : Kind::device;
-  } else if (is_dangling_link(path)) {
+  } else if (const int error = errno; is_dangling_link(path)) {
     throw cannot_create(path, ENOENT);
+  } else if (error != ENOENT) {  // a name that is too long, a file in the place of a folder
+    throw cannot_create(path, error);
   } else {
     kind_ = Kind::regular_file;
     if (path.back() == '/') throw cannot_create(path, EISDIR);

@@ -114,6 +114,12 @@ class SynthCommand : public Command {
     app.add_flag("--no-confidence", no_confidence_, "No confidence head");
     app.add_flag("--random-lengths", random_lengths_,
                  "Rounds: draw proposal lengths from 1..P instead of P");
+    app.get_option("--output")->description("The trace to write, whole or not at all");
+    app.get_option("--seed")->description("Seed of all that is drawn (0)");
+    // Refused by name (checked_common), so not offered.
+    for (const char* name : {"--format", "--heads", "--memory-budget"}) {
+      app.get_option(name)->group("");
+    }
   }
 
   ExitCode execute() override {

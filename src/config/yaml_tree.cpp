@@ -194,7 +194,8 @@ class TreeBuilder : public YAML::EventHandler {
       fail(mark, fmt::format("more than {} levels of nesting", kMaxYamlDepth), "nest less");
     }
     if (awaits_key()) {
-      fail(mark, "a list or map as a key", "use a word as key");
+      // Also what the parser makes of a bracket without its partner.
+      fail(mark, "a list or map as a key", "use a word as key, and close every '[' and '{'");
     }
     const std::int64_t before = count_;
     YamlNode& node = add(kind, mark, anchor);

@@ -117,12 +117,13 @@ void remove_leftovers(const std::string& folder, std::int64_t now) {
 
 TableShape shape_of(const TraceFile& trace, const ReduceRequest& request,
                     const ReplayOptions& options) {
-  return {.blocks = trace.blocks(),
-          .block_size = trace.header().block_size,
-          .repeats = options.repeats,
-          .greedy = request.verification == Verification::greedy || request.sampling.drafts == "greedy",
-          .off_policy = request.off_policy,
-          .memory_budget = resolve_memory_budget(options.memory_budget)};
+  return {
+      .blocks = trace.blocks(),
+      .block_size = trace.header().block_size,
+      .repeats = options.repeats,
+      .greedy = request.verification == Verification::greedy || request.sampling.drafts == "greedy",
+      .off_policy = request.off_policy,
+      .memory_budget = resolve_memory_budget(options.memory_budget)};
 }
 
 /// The kept table at `path`; nothing, and the reason in `why`, if there is none that can be used.

@@ -11,6 +11,7 @@
 #include "replay/device_data.h"
 #include "replay/pass.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {
@@ -108,7 +109,8 @@ class AnchorReducer {
   /// The laws of target and draft rows under the setting replayed, and the recorded target law.
   void choose_rules(const SamplingLabel& asked) {
     const Verification sampled = Verification::probabilistic;
-    target_rule_ = sampling_rule(asked, greedy_verification_ ? Verification::greedy : sampled, vocab_);
+    target_rule_ =
+        sampling_rule(asked, greedy_verification_ ? Verification::greedy : sampled, vocab_);
     draft_rule_ = target_rule_;
     if (asked.drafts == "greedy") draft_rule_.greedy = true;
     SamplingLabel recorded = asked;  // a trace does not record its top-p rule

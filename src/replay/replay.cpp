@@ -159,9 +159,10 @@ void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const Repla
   std::copy_if(job.policies.begin(), job.policies.end(), std::back_inserter(policies),
                [](const Policy& policy) { return !is_bound(policy); });
   if (policies.size() < job.policies.size() && options.notice) {
-    options.notice(fmt::format("{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
-                               "not recorded has no closed loop",
-                               job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
+    options.notice(fmt::format(
+        "{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
+        "not recorded has no closed loop",
+        job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
   }
   std::vector<PolicyResult> rows(policies.size());
   for_each_row(static_cast<std::int64_t>(rows.size()), options.threads, 0, [&](std::size_t i, int) {

@@ -15,6 +15,7 @@
 #include "replay/open_loop.h"
 #include "replay/pass.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace dspark {
 namespace {

@@ -36,9 +36,9 @@ struct RoundTable {
   bool drafts_replayed = false;
   /// Acceptance was replayed with the recorded uniforms (or greedily), so it can be compared.
   bool outcomes_recorded = false;
-  std::vector<RoundOutcome> rounds;  ///< [M]
+  std::vector<RoundOutcome> rounds;   ///< [M]
   std::vector<std::int32_t> request;  ///< [M]
-  std::vector<float> confidence;     ///< [M, P] of the proposed drafts; NaN: none
+  std::vector<float> confidence;      ///< [M, P] of the proposed drafts; NaN: none
   std::int64_t invalid_rows = 0;
   std::string first_problem;  ///< the first invalid row, for a notice
 };

@@ -180,8 +180,8 @@ class Load {
 template <class Archive, class Table>
 void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) {
   auto& [block_size, repeats, greedy, has_confidence, sequence_offsets, slots, beta, alpha,
-         importance, confidence, agreement, world_confidence, invalid_rows, impossible_tokens, near_ties,
-         first_problem] = table;
+         importance, confidence, agreement, world_confidence, invalid_rows, impossible_tokens,
+         near_ties, first_problem] = table;
   archive.number(block_size);
   archive.number(repeats);
   archive.number(greedy);
@@ -208,8 +208,8 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
 
 template <class Archive, class Table, class Rounds>
 void exchange_rounds(Archive& archive, const TableShape& shape, Table& table, Rounds& packed) {
-  auto& [block_size, has_confidence, drafts_replayed, outcomes_recorded, rounds, request, confidence,
-         invalid_rows, first_problem] = table;
+  auto& [block_size, has_confidence, drafts_replayed, outcomes_recorded, rounds, request,
+         confidence, invalid_rows, first_problem] = table;
   static_cast<void>(rounds);  // `packed` stands for them
   archive.number(block_size);
   archive.number(has_confidence);

@@ -30,9 +30,9 @@ class EntryError : public std::runtime_error {
 struct TableShape {
   std::int64_t blocks = 0;  ///< N or M
   std::int32_t block_size = 0;
-  std::int32_t repeats = 0;  ///< of a table with worlds
-  bool greedy = false;      ///< OutcomeTable::greedy
-  bool off_policy = false;  ///< the table has importance weights
+  std::int32_t repeats = 0;         ///< of a table with worlds
+  bool greedy = false;              ///< OutcomeTable::greedy
+  bool off_policy = false;          ///< the table has importance weights
   std::uint64_t memory_budget = 0;  ///< bytes that a table may take
 };
 

@@ -122,6 +122,11 @@ const Column kFindings[] = {
     {"speedup_interval_hi", [](const PolicyResult& r) { return csv_hi(r.intervals.speedup); }},
     {"versus_reference",
      [](const PolicyResult& r) { return r.versus ? csv_text(r.versus->verdict) : ""; }},
+    {"drafts", [](const PolicyResult& r) { return csv_text(r.sampling.drafts); }},
+    {"off_policy",
+     [](const PolicyResult& r) { return std::string(r.off_policy ? "true" : "false"); }},
+    {"effective_samples", [](const PolicyResult& r) { return csv_number(r.effective_samples); }},
+    {"tau_se", [](const PolicyResult& r) { return csv_number(r.tau_se); }},
 };
 
 }  // namespace

@@ -132,6 +132,9 @@ void add_sampling(Grid& grid, const std::vector<const Row*>& rows) {
   add(
       "top_p_rule", [](const SamplingLabel& s) { return s.top_p_rule; },
       [](const std::string& rule) { return escape_text(rule); }, false);
+  add(
+      "drafts", [](const SamplingLabel& s) { return s.drafts; },
+      [](const std::string& drafts) { return escape_text(drafts); }, false);
 }
 
 Grid positions_grid(const std::vector<const PositionResult*>& rows) {
@@ -156,6 +159,11 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows) {
 
 std::string notes_of(const PolicyResult& row) {
   std::string out = row.lossless ? "" : "not lossless";
+  if (row.off_policy) {
+    out += std::string(out.empty() ? "" : ", ") + "off policy";
+    if (row.effective_samples)
+      out += fmt::format(", {:.0f} effective samples", *row.effective_samples);
+  }
   if (row.versus && row.versus->verdict == "within noise") {
     out += std::string(out.empty() ? "" : ", ") + "within noise";
   }
@@ -191,6 +199,7 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
              true);
   }
   add_fixed(grid, "tau", numbers(&PolicyResult::tau), 3);
+  add_fixed(grid, "tau se", numbers(&PolicyResult::tau_se), 4);
   add_fixed(grid, "tau lo", numbers(&PolicyResult::tau_lo), 3);
   add_fixed(grid, "tau hi", numbers(&PolicyResult::tau_hi), 3);
   add_text(grid, "censored",
@@ -335,12 +344,12 @@ std::string about_trace(const TraceSummary& trace) {
   std::string out = escape_text(trace.kind);
   const auto add = [&out](const std::string& text) { out += ", " + text; };
   if (trace.anchors) {
-    std::string text = fmt::format("{} positions", *trace.anchors);
-    if (trace.sequences) text += fmt::format(" in {} sequences", *trace.sequences);
+    std::string text = counted(*trace.anchors, "position");
+    if (trace.sequences) text += " in " + counted(*trace.sequences, "sequence");
     add(text);
   }
   if (trace.rounds) {
-    add(fmt::format("{} rounds", *trace.rounds));
+    add(counted(*trace.rounds, "round"));
     if (trace.reproduced) add(fmt::format("{} reproduced", *trace.reproduced));
     if (trace.diverged) add(fmt::format("{} diverged", *trace.diverged));
     if (trace.censored) add(fmt::format("{} censored", *trace.censored));
@@ -351,11 +360,9 @@ std::string about_trace(const TraceSummary& trace) {
     add(fmt::format("temperature {}", shortest(trace.temperature)));
   }
   if (!trace.domain.empty()) add(escape_text(trace.domain));
-  if (trace.invalid_rows > 0) add(fmt::format("{} invalid rows", trace.invalid_rows));
-  if (trace.impossible_tokens > 0) {
-    add(fmt::format("{} impossible tokens", trace.impossible_tokens));
-  }
-  if (trace.near_ties > 0) add(fmt::format("{} near ties", trace.near_ties));
+  if (trace.invalid_rows > 0) add(counted(trace.invalid_rows, "invalid row"));
+  if (trace.impossible_tokens > 0) add(counted(trace.impossible_tokens, "impossible token"));
+  if (trace.near_ties > 0) add(counted(trace.near_ties, "near tie"));
   return out;
 }
 

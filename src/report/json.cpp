@@ -93,7 +93,8 @@ Object sampling_of(const SamplingLabel& sampling) {
   out.number("temperature", sampling.temperature)
       .integer("top_k", sampling.top_k)
       .number("top_p", sampling.top_p)
-      .text("top_p_rule", sampling.top_p_rule);
+      .text("top_p_rule", sampling.top_p_rule)
+      .text("drafts", sampling.drafts);
   return out;
 }
 
@@ -226,6 +227,8 @@ Object object_of(const PositionResult& position, double confidence) {
       .number("predicted", position.predicted)
       .number("predicted_se", position.predicted_se)
       .number("top1_agreement", position.top1_agreement)
+      .number("effective_samples", position.effective_samples)
+      .number("survival_se", position.survival_se)
       .raw("interval", object_of(position.intervals, confidence).str());
   return out;
 }
@@ -256,6 +259,11 @@ Object object_of(const PolicyResult& row, double confidence) {
       .number("cost_per_round", row.cost_per_round)
       .number("tokens_per_cost", row.tokens_per_cost)
       .number("speedup", row.speedup)
+      .boolean("off_policy", row.off_policy)
+      .number("effective_samples", row.effective_samples)
+      .number("tau_se", row.tau_se)
+      .number("censored_share", row.censored_share)
+      .number("early_stop_difference", row.early_stop_difference)
       .boolean("bound", row.bound)
       .raw("interval", object_of(row.intervals, confidence).str())
       .boolean("reference", row.is_reference)

@@ -24,4 +24,7 @@ namespace dspark {
 /// `bytes` in a unit a person reads ("1.24 GB", "512 B"); powers of 1000.
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 
+/// "1 row", "2 rows".
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
+
 }  // namespace dspark

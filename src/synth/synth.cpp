@@ -91,6 +91,18 @@ TraceHeader trace_header(const SynthOptions& options) {
   return header;
 }
 
+std::filesystem::path heads_path(const SynthOptions& options, const std::string& path) {
+  return std::filesystem::path(path).parent_path() / options.heads_file;
+}
+
+/// Names differ, and still one can be a link to the other.
+bool is_one_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code error;
+  const std::filesystem::path first = std::filesystem::weakly_canonical(a, error);
+  if (error) return false;  // opening the file will say what is wrong
+  return first == std::filesystem::weakly_canonical(b, error) && !error;
+}
+
 }  // namespace
 
 Output::Output(const SynthOptions& options, const std::string& path) {
@@ -100,9 +112,7 @@ Output::Output(const SynthOptions& options, const std::string& path) {
   TraceHeader heads_header = header;
   heads_header.kind = TraceKind::heads;
   heads_header.heads_file.clear();
-  const std::filesystem::path beside =
-      std::filesystem::path(path).parent_path() / options.heads_file;
-  heads_.emplace(beside.string(), heads_header, 0);
+  heads_.emplace(heads_path(options, path).string(), heads_header, 0);
 }
 
 std::vector<std::string> Output::temporary_paths() const {
@@ -171,9 +181,8 @@ void validate(const SynthOptions& options) {
 void write_synthetic_trace(Backend& backend, const SynthOptions& options, const std::string& path,
                            const SynthProgress& progress, const SynthCreated& created) {
   validate(options);
-  if (!options.heads_file.empty() &&
-      std::filesystem::path(path).filename() == std::filesystem::path(options.heads_file)) {
-    throw usage_error("--heads-file", "the trace and its heads file have the same name",
+  if (!options.heads_file.empty() && synth::is_one_file(path, synth::heads_path(options, path))) {
+    throw usage_error("--heads-file", "the trace and its heads file are the same file",
                       "choose another name");
   }
   synth::check_space(options, path);

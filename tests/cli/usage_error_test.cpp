@@ -65,6 +65,12 @@ INSTANTIATE_TEST_SUITE_P(
                  {"run", "x.h5", "-o", "/nonexistent/out"},
                  {"-o /nonexistent/out: cannot be created"}},
         BadUsage{"OutputIsAFolder", {"run", "x.h5", "-o", "/"}, {"-o /: cannot be created"}},
+        BadUsage{"OutputNameTooLong",
+                 {"run", "x.h5", "-o", std::string(300, 'x')},
+                 {"cannot be created: File name too long"}},
+        BadUsage{"OutputBelowAFile",
+                 {"run", "x.h5", "-o", bundled("heads.h5") + "/out"},
+                 {"cannot be created: Not a directory"}},
         BadUsage{"EmptyOutput", {"run", "x.h5", "-o", ""}, {"-o: the path is empty"}}),
     [](const auto& test) { return test.param.name; });
 
@@ -115,7 +121,7 @@ TEST(Usage, HostileNamesAreEscapedInMessages) {
 
 TEST(Usage, HelpAndVersionGoToStandardOutput) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
-           {"--help"}, {"-h"}, {"run", "--help"}, {"inspect", "--help"}}) {
+           {"--help"}, {"-h"}, {"run", "--help"}, {"inspect", "--help"}, {"synth", "--help"}}) {
     const Outcome help = run_tool(arguments);
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_EQ(help.err, "");
@@ -124,6 +130,19 @@ TEST(Usage, HelpAndVersionGoToStandardOutput) {
   const Outcome version = run_tool({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.out, testing::MatchesRegex("dspark-replay [0-9]+[.][0-9]+[.][0-9]+\n"));
+}
+
+TEST(Usage, HelpOffersOnlyWhatTheCommandTakes) {
+  const std::string inspect = run_tool({"inspect", "--help"}).out;
+  const std::string synth = run_tool({"synth", "--help"}).out;
+  EXPECT_THAT(inspect, testing::HasSubstr("--memory-budget"));
+  for (const char* flag : {"--backend", "--threads", "--seed"}) {
+    EXPECT_THAT(inspect, testing::Not(testing::HasSubstr(flag)));
+  }
+  EXPECT_THAT(synth, testing::HasSubstr("Seed of all that is drawn"));
+  for (const char* flag : {"--format", "--heads FILE", "--memory-budget"}) {
+    EXPECT_THAT(synth, testing::Not(testing::HasSubstr(flag)));
+  }
 }
 
 TEST(Usage, ADashedFileNameIsATraceAfterTwoDashes) {

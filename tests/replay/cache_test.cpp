@@ -142,7 +142,9 @@ TEST_F(Cache, ASecondReplayWithOtherPoliciesUsesNoBackendAndGivesTheSameBytes) {
   options_.chunk = 5;
   EXPECT_EQ(replay(idle, *trace_, heads_, request_, second, options_), expected);
   EXPECT_EQ(later.made(), 0);
-  EXPECT_TRUE(notices_.empty());
+  for (const std::string& notice : notices_) {
+    EXPECT_NE(notice.find("below 200 even the intervals are rough"), std::string::npos) << notice;
+  }
 }
 
 TEST_F(Cache, ARoundsTraceIsKeptToo) {

@@ -65,6 +65,12 @@ TEST(Shortest, IsShort) {
   EXPECT_EQ(shortest(1e-5), "1e-05");
 }
 
+TEST(Counted, HasAnSUnlessThereIsOne) {
+  EXPECT_EQ(counted(0, "row"), "0 rows");
+  EXPECT_EQ(counted(1, "row"), "1 row");
+  EXPECT_EQ(counted(2, "near tie"), "2 near ties");
+}
+
 TEST(HumanBytes, PicksAUnit) {
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(999), "999 B");
