@@ -12,6 +12,7 @@
 #include "replay/pass.h"
 #include "support/error.h"
 #include "support/text.h"
+#include "trace/memory.h"
 
 namespace dspark {
 namespace {
@@ -130,11 +131,12 @@ class AnchorReducer {
         static_cast<std::uint64_t>(block_) * (8 + 8 + 4 + 1 + (off_policy_ ? 8 : 0)) + 2 +
         worlds_per_anchor() * sizeof(float);
     const std::uint64_t bytes = per_anchor * static_cast<std::uint64_t>(n);
-    if (options_.memory_budget > 0 && bytes > options_.memory_budget) {
+    const std::uint64_t budget = resolve_memory_budget(options_.memory_budget);
+    if (bytes > budget) {
       throw trace_error(
           header_.file,
           fmt::format("the outcome table of {} anchors needs {} bytes, the memory budget is {}", n,
-                      bytes, options_.memory_budget),
+                      bytes, budget),
           "lower --repeats, raise --memory-budget, or split the trace");
     }
   }
