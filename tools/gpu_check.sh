@@ -17,7 +17,7 @@
 #   --xxhash DIR       folder that holds xxhash.h, where it is not installed
 #   --build DIR        build folder (default: build/gpu)
 #   --architecture A   CUDA architecture (default: 90)
-#   --sanitize-limit S seconds each sanitizer run may take (default: 90)
+#   --sanitize-limit S seconds each sanitizer run may take (default: 200)
 #
 # Logs, one a part, go to $OUT (default: build/gpu_check).
 
@@ -36,7 +36,7 @@ random123=
 xxhash=
 golden=
 traces=
-sanitize_limit=90
+sanitize_limit=200
 do_build=1 do_tests=1 do_suite=1 do_sanitize=1 do_bench=1
 
 need() { (($# >= 2)) || fail "$1 needs a value"; }
@@ -112,10 +112,20 @@ gpu_tests() {
 
 suite() { ctest --test-dir "$build" --no-tests=error --output-on-failure --parallel "$jobs"; }
 
-# sanitize TOOL PROGRAM FILTER
+# sanitize TOOL PROGRAM FILTER: the tests in shards side by side, as racecheck is slow and mostly on the host.
 sanitize() {
-  DSPARK_PARITY_FEW=1 timeout "$sanitize_limit" compute-sanitizer --tool "$1" --error-exitcode 9 \
-    --print-limit 20 "$2" --gtest_brief=1 --gtest_filter="$3"
+  local shards=$((jobs > 14 ? 14 : jobs)) shard status=0 pids=()
+  for ((shard = 0; shard < shards; ++shard)); do
+    DSPARK_PARITY_FEW=1 GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
+      timeout "$sanitize_limit" compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 \
+      "$2" --gtest_brief=1 --gtest_filter="$3" >"$work/shard$shard.txt" 2>&1 &
+    pids+=($!)
+  done
+  for ((shard = 0; shard < shards; ++shard)); do
+    wait "${pids[shard]}" || status=1
+    cat "$work/shard$shard.txt"
+  done
+  return $status
 }
 
 # Both backends must give the same result but for the lines that name backend, device and time.
