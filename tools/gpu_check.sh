@@ -125,7 +125,7 @@ sanitize() {
     wait "${pids[shard]}" || status=1
     cat "$work/shard$shard.txt"
   done
-  return $status
+  return "$status"
 }
 
 # Both backends must give the same result but for the lines that name backend, device and time.
