@@ -18,6 +18,7 @@
 #include "cli/settings.h"
 #include "config/plan.h"
 #include "replay/cache.h"
+#include "replay/pairs.h"
 #include "replay/replay.h"
 #include "replay/strata.h"
 #include "report/render.h"
@@ -223,6 +224,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.device = backend->device();
   if (cache) result.cached = cache->made() == 0;
   rank_results(result.results);
+  pair_verifications(result);
   finish_strata(result);
   return result;
 }

@@ -10,8 +10,12 @@ namespace {
 
 class Oracular {
  public:
-  Oracular(const OutcomeTable& table, const Oracle& oracle, const LinearCost& cost, RoundFlow& flow)
-      : table_(table), shortest_(oracle.bound == OracleBound::shortest), flow_(flow) {
+  Oracular(const OutcomeTable& table, const Oracle& oracle, const LinearCost& cost, RoundFlow& flow,
+           LoopScratch& scratch)
+      : table_(table),
+        shortest_(oracle.bound == OracleBound::shortest),
+        flow_(flow),
+        starts_(scratch.starts) {
     for (std::int32_t l = 0; l <= table.block_size; ++l) {
       length_cost_.push_back(round_cost(cost, l));
     }
@@ -19,12 +23,8 @@ class Oracular {
 
   ClosedLoop follow() {
     const std::int64_t total = table_.anchors();
-    flow_.rounds.assign(static_cast<std::size_t>(total), 0.0);
-    flow_.verified.assign(static_cast<std::size_t>(total), 0.0);
-    flow_.tokens.assign(static_cast<std::size_t>(total), 0.0);
-    flow_.verified_by_repeat.clear();
-    flow_.scheduled.assign(length_cost_.size(), 0.0);
-    flow_.trimmed = 0;
+    starts_.assign(static_cast<std::size_t>(total), 0.0);
+    flow_.begin(table_.block_size, 0);
     for (std::size_t s = 0; s + 1 < table_.sequence_offsets.size(); ++s) {
       first_ = table_.sequence_offsets[s];
       end_ = table_.sequence_offsets[s + 1];
@@ -32,7 +32,6 @@ class Oracular {
       if (shortest_) price_ways();
       walk();
     }
-    flow_.accepted = flow_.scheduled;  // nothing is wasted
     ClosedLoop out;
     out.tokens = static_cast<double>(total);
     out.rounds = rounds_;
@@ -86,7 +85,7 @@ class Oracular {
   }
 
   void walk() {
-    double* const v = flow_.rounds.data();
+    double* const v = starts_.data();
     v[first_] = 1.0;
     for (std::int64_t n = first_; n < end_; ++n) {
       if (v[n] == 0.0) continue;
@@ -98,12 +97,11 @@ class Oracular {
       for_each_outcome(n, [&](std::int32_t a, double probability) {
         best = shortest_ ? cheapest(n, a, best) : a;
         length += probability * best;
-        flow_.scheduled[static_cast<std::size_t>(best)] += rounds * probability;
-        if (best == 0 && could_verify) flow_.trimmed += rounds * probability;
+        flow_.add_length(static_cast<std::size_t>(n), best, rounds * probability, could_verify);
+        flow_.add_accepted(best, rounds * probability);  // nothing is wasted
         if (n + best + 1 < end_) v[n + best + 1] += rounds * probability;
       });
-      flow_.tokens[static_cast<std::size_t>(n)] = rounds * (1.0 + length);
-      flow_.verified[static_cast<std::size_t>(n)] = rounds * length;
+      flow_.add_rounds(static_cast<std::size_t>(n), rounds, rounds * (1.0 + length), interior);
       rounds_ += rounds;
       verified_ += rounds * length;
       if (interior) {
@@ -116,6 +114,7 @@ class Oracular {
   const OutcomeTable& table_;
   bool shortest_;
   RoundFlow& flow_;
+  std::vector<double>& starts_;
   std::vector<double> length_cost_;  ///< [P+1]
   std::vector<double> way_;          ///< C(n), [positions of the sequence + 1]
   std::int64_t first_ = 0, end_ = 0;
@@ -125,8 +124,8 @@ class Oracular {
 }  // namespace
 
 ClosedLoop follow_bound(const OutcomeTable& table, const Oracle& oracle, const LinearCost& cost,
-                        RoundFlow& flow) {
-  return Oracular(table, oracle, cost, flow).follow();
+                        RoundFlow& flow, LoopScratch& scratch) {
+  return Oracular(table, oracle, cost, flow, scratch).follow();
 }
 
 }  // namespace dspark

@@ -21,25 +21,27 @@ struct Block {
 
 class Follower {
  public:
-  Follower(const OutcomeTable& table, const Policy& policy, const LinearCost& cost, RoundFlow& flow)
+  Follower(const OutcomeTable& table, const Policy& policy, const LinearCost& cost, RoundFlow& flow,
+           LoopScratch& scratch)
       : table_(table),
         policy_(policy),
         cost_(cost),
         flow_(flow),
+        scratch_(scratch),
         confidence_(table.confidence.data()),
         worlds_(!table.greedy && uses_confidence(policy) && table.repeats > 0) {
     if (std::holds_alternative<OracleConfidence>(policy)) {
-      flow.probability.resize(table.alpha.size());
-      std::transform(table.alpha.begin(), table.alpha.end(), flow.probability.begin(),
+      scratch.probability.resize(table.alpha.size());
+      std::transform(table.alpha.begin(), table.alpha.end(), scratch.probability.begin(),
                      [](double alpha) { return static_cast<float>(alpha); });
-      confidence_ = flow.probability.data();
+      confidence_ = scratch.probability.data();
     }
   }
 
   /// Fills v over one sequence, and the lengths on the trajectory where v > 0.
   void start_rounds(std::int64_t first, std::int64_t end) {
-    double* const v = flow_.rounds.data();
-    std::int32_t* const length = flow_.length.data();
+    double* const v = scratch_.starts.data();
+    std::int32_t* const length = scratch_.length.data();
     if (first == end) return;
     std::fill(v + first, v + end, 0.0);
     v[first] = 1.0;
@@ -61,14 +63,9 @@ class Follower {
   ClosedLoop follow() {
     const std::int64_t total = table_.anchors();
     const auto size = static_cast<std::size_t>(total);
-    flow_.rounds.resize(size);
-    flow_.verified.assign(size, 0.0);
-    flow_.length.resize(size);
-    flow_.tokens.assign(size, 0.0);
-    flow_.scheduled.assign(static_cast<std::size_t>(table_.block_size) + 1, 0.0);
-    flow_.accepted.assign(flow_.scheduled.size(), 0.0);
-    flow_.verified_by_repeat.assign(worlds_ ? static_cast<std::size_t>(table_.repeats) : 0, 0.0);
-    flow_.trimmed = 0;
+    scratch_.starts.resize(size);
+    scratch_.length.resize(size);
+    flow_.begin(table_.block_size, worlds_ ? table_.repeats : 0);
     ClosedLoop out;
     double on_trajectory = 0, verified = 0, interior_tokens = 0, interior_rounds = 0;
     for (std::size_t s = 0; s + 1 < table_.sequence_offsets.size(); ++s) {
@@ -76,20 +73,21 @@ class Follower {
       start_rounds(table_.sequence_offsets[s], end);
       for (std::int64_t n = table_.sequence_offsets[s]; n < end; ++n) {
         const auto at = static_cast<std::size_t>(n);
-        const double rounds = flow_.rounds[at];
+        const double rounds = scratch_.starts[at];
         if (rounds == 0.0) continue;
         const Block block = block_at(n, end);
-        const std::int32_t l = flow_.length[at];
+        const std::int32_t l = scratch_.length[at];
         out.rounds += rounds;
         on_trajectory += rounds * l;
         const double accepted = count_accepted(block, l, rounds);
-        flow_.tokens[at] = rounds * (1.0 + accepted);
-        if (block.left > table_.block_size) {
-          interior_tokens += flow_.tokens[at];
+        const double tokens = rounds * (1.0 + accepted);
+        const bool interior = block.left > table_.block_size;
+        if (interior) {
+          interior_tokens += tokens;
           interior_rounds += rounds;
         }
-        flow_.verified[at] = count_verified(n, block, l, rounds);
-        verified += flow_.verified[at];
+        flow_.add_rounds(at, rounds, tokens, interior);
+        verified += count_verified(n, block, l, rounds);
       }
     }
     out.tokens = static_cast<double>(total);
@@ -123,17 +121,16 @@ class Follower {
   double count_accepted(const Block& block, std::int32_t l, double rounds) {
     double reach = 1, mean = 0;
     for (std::int32_t a = 0; a < l; ++a) {
-      flow_.accepted[static_cast<std::size_t>(a)] += rounds * (reach * (1.0 - block.beta[a]));
+      flow_.add_accepted(a, rounds * (reach * (1.0 - block.beta[a])));
       mean += reach *= block.beta[a];
     }
-    flow_.accepted[static_cast<std::size_t>(l)] += rounds * reach;
+    flow_.add_accepted(l, rounds * reach);
     return mean;
   }
 
-  void count_length(const Block& block, std::int32_t l, double rounds) {
-    flow_.scheduled[static_cast<std::size_t>(l)] += rounds;
+  void count_length(std::int64_t n, const Block& block, std::int32_t l, double rounds) {
     const bool could_verify = block.slots > 0 && block.left > 1 && speculates(policy_);
-    if (l == 0 && could_verify) flow_.trimmed += rounds;
+    flow_.add_length(static_cast<std::size_t>(n), l, rounds, could_verify);
   }
 
   /// Counts verified lengths over the worlds of anchor n; returns v(n) times their mean. Worlds
@@ -163,15 +160,17 @@ class Follower {
             drawn = verified_length(block, confidence.data());
           }
           const double share = weight / table_.repeats;
-          count_length(block, drawn, rounds * share);
+          count_length(n, block, drawn, rounds * share);
           sum += share * drawn;
-          flow_.verified_by_repeat[static_cast<std::size_t>(s)] += rounds * weight * drawn;
+          flow_.add_verified(s, rounds * weight * drawn);
         }
         std::copy(block.confidence + r, block.confidence + block.slots, confidence.begin() + r);
       }
-      for (double& repeat : flow_.verified_by_repeat) repeat += rounds * reach * l;
+      for (std::int32_t s = 0; s < table_.repeats; ++s) {
+        flow_.add_verified(s, rounds * reach * l);
+      }
     }
-    count_length(block, l, rounds * reach);
+    count_length(n, block, l, rounds * reach);
     return rounds * (sum + reach * l);
   }
 
@@ -183,12 +182,13 @@ class Follower {
   }
 
   std::optional<double> error_over_repeats(double rounds) {
+    flow_.divide_verified_by(rounds);
     double mean = 0;  // its own: repeats that agree have no error, not one of rounding
-    for (double& repeat : flow_.verified_by_repeat) mean += repeat /= rounds;
+    for (const double repeat : flow_.verified_by_repeat()) mean += repeat;
     mean /= table_.repeats;
     if (table_.repeats < 2) return std::nullopt;
     double squares = 0;
-    for (const double repeat : flow_.verified_by_repeat) {
+    for (const double repeat : flow_.verified_by_repeat()) {
       squares += (repeat - mean) * (repeat - mean);
     }
     return std::sqrt(squares / (table_.repeats - 1) / table_.repeats);
@@ -198,6 +198,7 @@ class Follower {
   const Policy& policy_;
   const LinearCost& cost_;
   RoundFlow& flow_;
+  LoopScratch& scratch_;
   const float* confidence_;
   bool worlds_;
 };
@@ -207,27 +208,29 @@ class Follower {
 std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
                                  const LinearCost& cost) {
   RoundFlow flow;
+  LoopScratch scratch;
   const auto anchors = static_cast<std::size_t>(table.anchors());
-  flow.rounds.resize(anchors);
-  flow.length.resize(anchors);
-  Follower follower(table, policy, cost, flow);
+  scratch.starts.resize(anchors);
+  scratch.length.resize(anchors);
+  Follower follower(table, policy, cost, flow, scratch);
   for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
     follower.start_rounds(table.sequence_offsets[s], table.sequence_offsets[s + 1]);
   }
-  return std::move(flow.rounds);
+  return std::move(scratch.starts);
 }
 
 ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost) {
   RoundFlow flow;
-  return closed_loop(table, policy, cost, flow);
+  LoopScratch scratch;
+  return closed_loop(table, policy, cost, flow, scratch);
 }
 
 ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost,
-                       RoundFlow& flow) {
+                       RoundFlow& flow, LoopScratch& scratch) {
   if (const auto* oracle = std::get_if<Oracle>(&policy)) {
-    return follow_bound(table, *oracle, cost, flow);
+    return follow_bound(table, *oracle, cost, flow, scratch);
   }
-  return Follower(table, policy, cost, flow).follow();
+  return Follower(table, policy, cost, flow, scratch).follow();
 }
 
 }  // namespace dspark

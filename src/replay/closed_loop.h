@@ -8,6 +8,7 @@
 
 #include "policy/policy.h"
 #include "replay/outcome_table.h"
+#include "replay/round_flow.h"
 
 namespace dspark {
 
@@ -25,20 +26,6 @@ struct ClosedLoop {
   bool exact = false;  ///< `verified` is exact
 };
 
-/// The parts that a row's numbers are sums of: by position (anchors traces) or by round (rounds
-/// traces). Reused from row to row, so that a row allocates nothing.
-struct RoundFlow {
-  std::vector<double> rounds;    ///< [N] expected rounds that start here, v(n)
-  std::vector<double> tokens;    ///< [N] tokens that these rounds emit, v(n) (1 + E a)
-  std::vector<double> verified;  ///< [N] v(n) times the drafts verified, mean over the worlds
-  std::vector<double> verified_by_repeat;  ///< [S] per round; empty where `verified` is exact
-  std::vector<double> scheduled;           ///< [P+1] expected rounds by drafts verified
-  std::vector<double> accepted;            ///< [P+1] expected rounds by drafts accepted
-  double trimmed = 0;                      ///< rounds that could have verified and did not
-  std::vector<std::int32_t> length;        ///< [N] scratch: drafts verified along the text
-  std::vector<float> probability;          ///< [N, P] scratch: α in place of the confidences
-};
-
 /// Expected number of rounds that start at each position under `policy` (v(n) of replay.md); [N].
 [[nodiscard]] std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
                                                const LinearCost& cost);
@@ -48,8 +35,8 @@ struct RoundFlow {
 /// text stand for those after a rejection too: the target's distribution is not recorded there.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
                                      const LinearCost& cost);
-/// The same, with the parts; what is in `flow` before does not matter.
+/// The same, with the parts; what is in `flow` and `scratch` before does not matter.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
-                                     const LinearCost& cost, RoundFlow& flow);
+                                     const LinearCost& cost, RoundFlow& flow, LoopScratch& scratch);
 
 }  // namespace dspark

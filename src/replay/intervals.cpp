@@ -238,6 +238,10 @@ std::optional<Range> Resampling::interval(double estimate, std::vector<double>& 
   return range;
 }
 
+void Resampling::widen(double estimate, std::vector<double>& values) const {
+  for (double& value : values) value = estimate + widening_ * (value - estimate);
+}
+
 std::optional<Range> Resampling::biased_interval(double estimate, std::vector<double>& values,
                                                  double least, double most) const {
   std::vector<double> corrected = values;
@@ -258,20 +262,36 @@ Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed, doub
           confidence};
 }
 
-void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
-               const Resampling& resampling, RowSums& sums) {
-  sums.cells.assign(resampling.cells() * RowSums::kColumns, 0.0);
+CellMap map_cells(const Resampling& resampling, const std::vector<std::size_t>& order) {
+  CellMap map;
+  map.cells = resampling.cells();
+  map.of.resize(static_cast<std::size_t>(resampling.cell_starts().back()));
   for (std::size_t cell = 0; cell < resampling.cells(); ++cell) {
-    double* const sum = sums.cells.data() + cell * RowSums::kColumns;
     const auto end = static_cast<std::size_t>(resampling.cell_starts()[cell + 1]);
     for (auto i = static_cast<std::size_t>(resampling.cell_starts()[cell]); i < end; ++i) {
-      const std::size_t n = order.empty() ? i : order[i];
-      sum[0] += flow.tokens[n];
-      sum[1] += flow.rounds[n];
-      sum[2] += flow.verified[n];
+      map.of[order.empty() ? i : order[i]] = static_cast<std::int32_t>(cell);
     }
   }
-  sums.verified_by_repeat = flow.verified_by_repeat;
+  return map;
+}
+
+void sum_cells(const RoundFlow& flow, RowSums& sums) {
+  const std::size_t columns = flow.columns();
+  const std::size_t cells = flow.cells().size() / columns;
+  sums.cells.resize(cells * RowSums::kColumns);
+  for (std::size_t cell = 0; cell < cells; ++cell) {
+    const double* const part = flow.cells().data() + cell * columns;
+    double* const sum = sums.cells.data() + cell * RowSums::kColumns;
+    sum[0] = part[RoundFlow::tokens];
+    sum[1] = part[RoundFlow::rounds];
+    sum[2] = 0;
+    for (std::int32_t l = 1; l <= flow.block_size(); ++l) {
+      sum[2] += l * part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
+    }
+    sum[3] = part[RoundFlow::interior_tokens];
+    sum[4] = part[RoundFlow::interior_rounds];
+  }
+  sums.verified_by_repeat = flow.verified_by_repeat();
 }
 
 void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
@@ -283,11 +303,12 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
   resampling.draw_sums(sums.cells.data(), RowSums::kColumns, scratch.blocks, scratch.sums);
   resampling.repeat_noise(sums.verified_by_repeat, scratch.noise);
   struct Draw {
-    double tau, verified;
+    double tau, verified, tau_interior;
   };
   const auto draw_at = [&](std::size_t i) {
     const double* sum = scratch.sums.data() + i * RowSums::kColumns;
-    return Draw{sum[0] / sum[1], std::max(0.0, sum[2] / sum[1] + scratch.noise[i])};
+    return Draw{sum[0] / sum[1], std::max(0.0, sum[2] / sum[1] + scratch.noise[i]),
+                sum[3] / sum[4]};
   };
   const auto interval_of = [&](double estimate, double least, double most, const auto& number) {
     scratch.values.resize(draws);
@@ -302,6 +323,14 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
   RowIntervals& out = row.intervals;
   out.tau = interval_of(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
   out.accepted_per_round = mapped(out.tau, [](double tau) { return tau - 1; });
+  if (row.rounds && out.tau) {
+    const double tokens = *row.rounds * *row.tau;
+    out.rounds = Range{tokens / out.tau->hi, tokens / out.tau->lo};
+  }
+  if (row.tau_interior) {
+    out.tau_interior =
+        interval_of(*row.tau_interior, 1, kNoBound, [](const Draw& d) { return d.tau_interior; });
+  }
   if (!row.verified_per_round) return;
   out.verified_per_round =
       interval_of(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });

@@ -77,6 +77,8 @@ class Resampling {
   /// interval holds what is left when that is taken away, and what is there when it is not.
   [[nodiscard]] std::optional<Range> biased_interval(double estimate, std::vector<double>& values,
                                                      double least, double most) const;
+  /// The draws of a number, moved away from the estimate as far as interval() moves its ends.
+  void widen(double estimate, std::vector<double>& values) const;
 
  private:
   void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block);
@@ -100,18 +102,22 @@ class Resampling {
 [[nodiscard]] Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed,
                                            double confidence);
 
+/// The cells of the positions of an anchors trace, or of the rounds of a rounds trace. `order`:
+/// which of them stands at each place of the resampled text; empty: its own.
+[[nodiscard]] CellMap map_cells(const Resampling& resampling,
+                                const std::vector<std::size_t>& order = {});
+
 /// Sums of one row over the cells of a Resampling: what every number of it follows from.
 struct RowSums {
-  static constexpr std::size_t kColumns = 3;  ///< tokens, rounds, verified
-  std::vector<double> cells;                  ///< [cells, kColumns]
+  /// tokens, rounds, drafts verified, and tokens and rounds of the interior.
+  static constexpr std::size_t kColumns = 5;
+  std::vector<double> cells;  ///< [cells, kColumns]
   /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
   std::vector<double> verified_by_repeat;
 };
 
-/// Sums up what a row is made of. `order`: which of the flow's entries stands at each place of the
-/// resampled text; empty: its own.
-void sum_cells(const RoundFlow& flow, const std::vector<std::size_t>& order,
-               const Resampling& resampling, RowSums& sums);
+/// Sums up what a row is made of.
+void sum_cells(const RoundFlow& flow, RowSums& sums);
 
 /// Scratch memory of row_intervals(); reused from row to row.
 struct IntervalScratch {
@@ -119,8 +125,9 @@ struct IntervalScratch {
 };
 
 /// Fills row.intervals. Needs the row's tau, and for the others verified_per_round, cost_per_round,
-/// tokens_per_cost, speedup, acceptance_rate as far as they exist. `efficiency`: [draws] receives
-/// tokens_per_cost in every draw (NaN where it does not exist), for compare_rows().
+/// tokens_per_cost, speedup, acceptance_rate, rounds and tau_interior as far as they exist.
+/// `efficiency`: [draws] receives tokens_per_cost in every draw (NaN where it does not exist), for
+/// compare_rows().
 void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
                    bool speculates, IntervalScratch& scratch, PolicyResult& row, float* efficiency);
 

@@ -20,15 +20,17 @@ std::optional<Ledger> make_ledger(const PolicyResult& row, const RoundFlow& flow
   out.verify_cost =
       out.rounds * (cost.verify_base + cost.verify_token * (*row.verified_per_round + 1));
   out.accept_cost = out.rounds * (cost.accept * *row.verified_per_round);
-  out.rounds_without_acceptance = flow.accepted.front();
-  out.rounds_trimmed = flow.trimmed;
+  out.rounds_without_acceptance = flow.accepted_rounds().front();
+  out.rounds_trimmed = flow.trimmed();
   if (row.cost_per_round && step_cost(cost) > 0) {
     out.break_even_tau = *row.cost_per_round / step_cost(cost);
   }
-  for (const double rounds : flow.scheduled) {
+  for (const double rounds : flow.scheduled_rounds()) {
     out.scheduled_histogram.push_back(rounds / out.rounds);
   }
-  for (const double rounds : flow.accepted) out.accepted_histogram.push_back(rounds / out.rounds);
+  for (const double rounds : flow.accepted_rounds()) {
+    out.accepted_histogram.push_back(rounds / out.rounds);
+  }
   return out;
 }
 

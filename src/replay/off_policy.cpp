@@ -166,23 +166,30 @@ bool is_covered(const TraceHeader& recorded, const SamplingLabel& asked,
   return is.top_p > 0 && is.top_p <= was.top_p && is.inverse_temperature >= was.inverse_temperature;
 }
 
-std::vector<PositionResult> off_policy_positions(const OutcomeTable& table) {
-  struct Sums {
-    BlockMean survival, trajectory, predicted;
+std::vector<PositionResult> off_policy_positions(const OutcomeTable& table,
+                                                 const Resampling* resampling) {
+  struct Errors {
+    BlockMean survival, predicted;
     EffectiveSamples weights;
-    CalibrationError calibration;
   };
   const auto size = static_cast<std::size_t>(table.block_size);
-  std::vector<Sums> sums(size);
+  const CellMap map = resampling != nullptr ? map_cells(*resampling) : CellMap{};
+  std::vector<Errors> errors(size);
+  std::vector<std::vector<SlotSums>> sums(size, std::vector<SlotSums>(map.cells));
   for_each_full_block(table, [&](const FullBlock& block) {
     const float* confidence = table.confidence.data() + block.anchor * table.block_size;
     const auto slots = static_cast<std::size_t>(block.slots);
+    const std::size_t cell = map[static_cast<std::size_t>(block.anchor)];
     for (std::size_t k = 0; k < slots; ++k) {
+      SlotSums& at = sums[k][cell];
       const double weight = block.weight[k];
-      sums[k].survival.add(block.batch, weight * block.alpha[k]);
-      sums[k].trajectory.add(block.batch, block.weight[k + 1]);
-      sums[k].weights.add(weight);
-      sums[k].calibration.add(static_cast<double>(confidence[k]), block.alpha[k], weight);
+      at.anchors += 1;
+      at.reached += weight;
+      at.survival += weight * block.alpha[k];
+      at.trajectory += block.weight[k + 1];
+      at.calibration.add(static_cast<double>(confidence[k]), block.alpha[k], weight);
+      errors[k].survival.add(block.batch, weight * block.alpha[k]);
+      errors[k].weights.add(weight);
     }
     if (!has_chains(table)) return;
     const Slots predicted = over_drafted_chains(table, block, [&](const float* c) {
@@ -191,30 +198,34 @@ std::vector<PositionResult> off_policy_positions(const OutcomeTable& table) {
       for (std::size_t k = 0; k < slots; ++k) product[k] = along *= static_cast<double>(c[k]);
       return product;
     });
-    for (std::size_t k = 0; k < slots; ++k) sums[k].predicted.add(block.batch, predicted[k]);
+    for (std::size_t k = 0; k < slots; ++k) {
+      sums[k][cell].predicted += predicted[k];
+      sums[k][cell].predictions += 1;
+      errors[k].predicted.add(block.batch, predicted[k]);
+    }
   });
   std::vector<PositionResult> out(size);
   for (std::size_t k = 0; k < size; ++k) {
-    const Sums& at = sums[k];
     out[k].position = static_cast<std::int32_t>(k) + 1;
-    if (!(at.survival.count() > 0)) continue;
-    out[k].survival = at.survival.mean();
-    out[k].survival_se = at.survival.standard_error();
-    out[k].survival_trajectory = at.trajectory.mean();
-    if (at.weights.sum() > 0) {
-      out[k].conditional = *out[k].survival * at.survival.count() / at.weights.sum();
-    }
-    out[k].predicted_conditional = at.calibration.mean_confidence();
-    out[k].conditional_ece = at.calibration.value();
-    out[k].predicted = at.predicted.mean();
-    out[k].predicted_se = at.predicted.standard_error();
-    out[k].effective_samples = at.weights.value();
+    fill_position(sums[k], resampling, {}, out[k]);
+    if (!out[k].survival) continue;
+    out[k].survival_se = errors[k].survival.standard_error();
+    out[k].predicted_se = errors[k].predicted.standard_error();
+    out[k].effective_samples = errors[k].weights.value();
   }
   return out;
 }
 
 PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
                                  const LinearCost& cost, Verification verification) {
+  RoundFlow flow;
+  return evaluate_off_policy(table, policy, cost, verification, flow);
+}
+
+PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
+                                 const LinearCost& cost, Verification verification,
+                                 RoundFlow& flow) {
+  flow.begin(table.block_size, 0);
   PolicyResult row;
   row.off_policy = true;
   row.lossless = is_lossless(policy, cost, verification, table.greedy, table.block_size);
@@ -230,17 +241,24 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
     if (block.slots < table.block_size) return;
     const float* confidence = table.confidence.data() + block.anchor * table.block_size;
     const std::int32_t length = scheduled_length(policy, confidence, block.slots, cost);
-    double emitted = 1;
+    const auto at = static_cast<std::size_t>(block.anchor);
+    double emitted = 1, last = 1;
     for (std::int32_t k = 0; k < length; ++k) {
-      emitted += block.weight[static_cast<std::size_t>(k)] * block.alpha[k];
+      const double weight = block.weight[static_cast<std::size_t>(k)];
+      flow.add_accepted(k, weight * (1.0 - block.alpha[k]));
+      emitted += last = weight * block.alpha[k];
     }
+    flow.add_accepted(length, last);
+    flow.add_rounds(at, 1, emitted, false);
     tau.add(block.batch, emitted);
     deepest = std::max(deepest, length);
     for (std::size_t k = 0; k + 1 < weights.size(); ++k) weights[k + 1].add(block.weight[k]);
     weights[0].add(1);
 
+    const bool could_verify = speculates(policy);
     if (!sees_confidences) {
       verified.add(block.batch, length);
+      flow.add_length(at, length, 1, could_verify);
     } else if (has_chains(table)) {
       const Slots admitted = over_drafted_chains(table, block, [&](const float* c) {
         Slots one{};
@@ -248,8 +266,13 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
         std::fill(one.begin(), one.begin() + scheduled, 1.0);
         return one;
       });
-      double sum = 0;
-      for (const double share : admitted) sum += share;
+      double sum = 0, reach = 1;  // P(length ≥ k)
+      for (std::int32_t k = 0; k < block.slots; ++k) {
+        const double next = admitted[static_cast<std::size_t>(k)];
+        flow.add_length(at, k, reach - next, could_verify);
+        sum += reach = next;
+      }
+      flow.add_length(at, block.slots, reach, could_verify);
       verified.add(block.batch, sum);
     }
     if (verification == Verification::greedy) {
@@ -262,6 +285,8 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   if (!tau.mean()) return row;
   row.tau = tau.mean();
   row.tau_se = tau.standard_error();
+  row.rounds = tau.count();
+  row.tokens = tau.count() * *tau.mean();
   row.verified_per_round = verified.mean();
   if (sees_confidences) row.verified_per_round_se = verified.standard_error();
   row.effective_samples = weights[static_cast<std::size_t>(deepest)].value();

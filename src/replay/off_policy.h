@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "policy/policy.h"
+#include "replay/intervals.h"
 #include "replay/outcome_table.h"
 #include "replay/result.h"
 #include "trace/schema.h"
@@ -28,11 +29,13 @@ inline constexpr double kMinEffectiveSamples = 100;
 [[nodiscard]] bool is_covered(const TraceHeader& recorded, const SamplingLabel& asked,
                               Verification verification);
 
-/// One PositionResult per slot 1..P of an off-policy table: survival with its standard error,
+/// One PositionResult per slot 1..P of an off-policy table: survival with its standard error and
+/// interval (`resampling`: of the table's sequences; null: no intervals),
 /// survival_trajectory, conditional, the calibration fields on the same weights, predicted, and
 /// Kish's effective samples (Σw)² / Σw² of the weights of the slot. Means are over the blocks with
 /// P positions left that are not cut before the slot. What only a closed loop has stays empty.
-[[nodiscard]] std::vector<PositionResult> off_policy_positions(const OutcomeTable& table);
+[[nodiscard]] std::vector<PositionResult> off_policy_positions(
+    const OutcomeTable& table, const Resampling* resampling = nullptr);
 
 /// The row of `policy` on an off-policy table, over whole blocks with P positions left: tau = 1 +
 /// Σ_k mean [weight of slot k · alpha'_k] over the blocks whose scheduled length along the text
@@ -42,8 +45,13 @@ inline constexpr double kMinEffectiveSamples = 100;
 /// verification: also the bracket tau_lo, tau_hi over runs along the text, a run being censored
 /// where draft and target argmax agree on a token that is not the recorded one (ended there; all
 /// its drafts accepted). Exact in expectation for causal rules and for deterministic drafts; a rule
-/// that is neither gets no estimates. No number where no block is whole.
+/// that is neither gets no estimates. No number where no block is whole. `rounds` are the blocks,
+/// `tokens` what they emit. `flow`: the parts, block by block; its accepted lengths are unbiased
+/// estimates that add up to the blocks but for their error.
 [[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
                                                const LinearCost& cost, Verification verification);
+[[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
+                                               const LinearCost& cost, Verification verification,
+                                               RoundFlow& flow);
 
 }  // namespace dspark

@@ -83,6 +83,8 @@ constexpr PositionNumber kNumbers[] = {
      [](const SlotSums& at) { return at.calibration.value(); }},
     {&PositionResult::predicted, &PositionIntervals::predicted,
      [](const SlotSums& at) { return ratio(at.predicted, at.predictions); }},
+    {&PositionResult::top1_agreement, &PositionIntervals::top1_agreement,
+     [](const SlotSums& at) { return ratio(at.agreed, at.compared); }},
 };
 
 void add_intervals(const std::vector<double>& cells, const Resampling& resampling,
@@ -100,9 +102,12 @@ void add_intervals(const std::vector<double>& cells, const Resampling& resamplin
       values[i] = number.of(draw).value_or(std::nan(""));
       if (number.value == &PositionResult::predicted) values[i] += noise[i];
     }
-    position.intervals.*number.interval = number.value == &PositionResult::conditional_ece
-                                              ? resampling.biased_interval(*estimate, values, 0, 1)
-                                              : resampling.interval(*estimate, values, 0, 1);
+    // An importance-weighted estimate of a probability may lie above 1.
+    const double most = std::max(1.0, *estimate);
+    position.intervals.*number.interval =
+        number.value == &PositionResult::conditional_ece
+            ? resampling.biased_interval(*estimate, values, 0, most)
+            : resampling.interval(*estimate, values, 0, most);
   }
 }
 
@@ -208,7 +213,6 @@ std::vector<PositionResult> open_loop(const OutcomeTable& table, const Resamplin
   const std::vector<double> v = round_starts(table, FixedLength{table.block_size}, LinearCost{});
   const std::size_t cells = resampling != nullptr ? resampling->cells() : 1;
   std::vector<std::vector<SlotSums>> sums(block, std::vector<SlotSums>(cells));
-  std::vector<double> agreed(block, 0.0), rows(block, 0.0);
   std::vector<SlotSums> here(block);
   Predictions predictions(table);
   std::size_t cell = 0;
@@ -218,9 +222,10 @@ std::vector<PositionResult> open_loop(const OutcomeTable& table, const Resamplin
       while (resampling != nullptr && n >= resampling->cell_starts()[cell + 1]) ++cell;
       const std::size_t row = static_cast<std::size_t>(n) * block;
       const auto slots = static_cast<std::size_t>(table.slots[static_cast<std::size_t>(n)]);
-      for (std::size_t k = 0; k < slots; ++k) {
-        rows[k] += 1;
-        agreed[k] += table.agreement[row + k];
+      // With deterministic drafts it is the acceptance itself.
+      for (std::size_t k = 0; k < slots && !table.greedy; ++k) {
+        sums[k][cell].compared += 1;
+        sums[k][cell].agreed += table.agreement[row + k];
       }
       if (end - n < table.block_size) continue;
       const double visits = v[static_cast<std::size_t>(n)];
@@ -252,7 +257,6 @@ std::vector<PositionResult> open_loop(const OutcomeTable& table, const Resamplin
     for (const SlotSums& at : sums[k]) anchors += at.predictions;
     out[k].position = static_cast<std::int32_t>(k) + 1;
     fill_position(sums[k], resampling, predictions.by_repeat(k, anchors), out[k]);
-    if (!table.greedy) out[k].top1_agreement = ratio(agreed[k], rows[k]);
   }
   return out;
 }

@@ -36,14 +36,15 @@ struct SlotSums {
   double visits = 0, visited = 0;  ///< weighted with where rounds of the full length start
   double reached = 0;              ///< Σ Π_{i<k} β
   double predictions = 0, predicted = 0;
+  double compared = 0, agreed = 0;  ///< draft and target argmax, at every anchor with the slot
   CalibrationError calibration;
 
-  static constexpr std::size_t kColumns = 8 + kCalibrationBins + 2;
+  static constexpr std::size_t kColumns = 10 + kCalibrationBins + 2;
 };
 static_assert(sizeof(SlotSums) == SlotSums::kColumns * sizeof(double));
 
-/// Fills the numbers of `position` (but for `top1_agreement`) from sums over all cells, and, with a
-/// `resampling`, their intervals. `cells`: [cells]; `predicted_by_repeat`: the mean prediction in
+/// Fills the numbers of `position` from sums over all cells, and, with a `resampling`, their
+/// intervals. `cells`: [cells]; `predicted_by_repeat`: the mean prediction in
 /// each repeat, empty where it is exact.
 void fill_position(const std::vector<SlotSums>& cells, const Resampling* resampling,
                    const std::vector<double>& predicted_by_repeat, PositionResult& position);

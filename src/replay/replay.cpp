@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <optional>
 
 #include "cost/cost.h"
@@ -27,6 +26,11 @@ namespace {
 // Rounds of a moving block: a round does not reach into the next, but what is written does.
 constexpr std::int64_t kRoundsOfDependence = 8;
 
+/// Rows that rest on too few effective samples keep their estimates and are not ranked.
+bool is_refused(const PolicyResult& row) {
+  return row.off_policy && row.effective_samples.value_or(0) < kMinEffectiveSamples;
+}
+
 /// Fields that every row of a job shares, and those that follow from tau and what was verified.
 void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row) {
   row.trace = job.trace.header().file;
@@ -42,7 +46,9 @@ void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row)
     }
     row.cost_per_round =
         speculates(policy) ? round_cost(job.cost, *row.verified_per_round) : step_cost(job.cost);
-    if (row.tau && *row.cost_per_round > 0) row.tokens_per_cost = *row.tau / *row.cost_per_round;
+    if (row.tau && *row.cost_per_round > 0 && !is_refused(row)) {
+      row.tokens_per_cost = *row.tau / *row.cost_per_round;
+    }
     if (row.tokens_per_cost && step_cost(job.cost) > 0) {
       row.speedup = *row.tokens_per_cost * step_cost(job.cost);
     }
@@ -70,8 +76,8 @@ void add_strata(const ReplayJob& job, std::vector<Stratum> strata, ReplayResult&
 }
 
 PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
-                              const LinearCost& cost, RoundFlow& flow) {
-  const ClosedLoop loop = closed_loop(table, policy, cost, flow);
+                              const LinearCost& cost, RoundFlow& flow, LoopScratch& scratch) {
+  const ClosedLoop loop = closed_loop(table, policy, cost, flow, scratch);
   PolicyResult row;
   row.tau = loop.tau;
   row.tau_interior = loop.tau_interior;
@@ -128,18 +134,11 @@ RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions
                                options, replay);
 }
 
-/// Rows that rest on too few effective samples keep their estimates and lose their place in the
-/// ranking.
-void refuse_to_rank(const ReplayJob& job, const ReplayOptions& options, std::size_t first,
-                    ReplayResult& result) {
-  std::size_t refused = 0;
-  for (std::size_t i = first; i < result.results.size(); ++i) {
-    PolicyResult& row = result.results[i];
-    if (row.effective_samples.value_or(0) >= kMinEffectiveSamples) continue;
-    row.tokens_per_cost.reset();
-    row.speedup.reset();
-    ++refused;
-  }
+/// Says how many of a job's rows, from `first` on, are not ranked for lack of samples.
+void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_t first,
+                  const ReplayResult& result) {
+  const auto begin = result.results.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto refused = std::count_if(begin, result.results.end(), is_refused);
   if (refused == 0 || !options.notice) return;
   options.notice(fmt::format(
       "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {}) "
@@ -148,29 +147,6 @@ void refuse_to_rank(const ReplayJob& job, const ReplayOptions& options, std::siz
       job.trace.header().file, refused, result.results.size() - first,
       verification_name(job.verification), shortest(job.sampling.temperature),
       shortest(kMinEffectiveSamples)));
-}
-
-void add_off_policy(const ReplayJob& job, const OutcomeTable& table, const ReplayOptions& options,
-                    ReplayResult& result) {
-  const std::size_t first = result.results.size();
-  add_positions(job, off_policy_positions(table), result);
-  // The bounds speak of the closed loop, which the recorded text does not have under this setting.
-  std::vector<Policy> policies;
-  std::copy_if(job.policies.begin(), job.policies.end(), std::back_inserter(policies),
-               [](const Policy& policy) { return !is_bound(policy); });
-  if (policies.size() < job.policies.size() && options.notice) {
-    options.notice(fmt::format(
-        "{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
-        "not recorded has no closed loop",
-        job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
-  }
-  std::vector<PolicyResult> rows(policies.size());
-  for_each_row(static_cast<std::int64_t>(rows.size()), options.threads, 0, [&](std::size_t i, int) {
-    rows[i] = evaluate_off_policy(table, policies[i], job.cost, job.verification);
-    complete_row(job, policies[i], rows[i]);
-  });
-  for (PolicyResult& row : rows) result.results.push_back(std::move(row));
-  refuse_to_rank(job, options, first, result);
 }
 
 /// Whether the row is lossless, and how far its rule is from its early-stopped form (a causal one
@@ -194,23 +170,25 @@ void judge_causality(const ReplayJob& job, const Policy& policy, const OutcomeTa
 /// depends on their number.
 class RowEvaluator {
  public:
+  /// `order`: see map_cells().
   RowEvaluator(const ReplayJob& job, const ReplayOptions& options, const Resampling& resampling,
-               const std::vector<std::size_t>& order)
-      : job_(job), options_(options), resampling_(resampling), order_(order) {}
+               const std::vector<std::size_t>& order = {})
+      : job_(job), options_(options), resampling_(resampling), map_(map_cells(resampling, order)) {}
 
-  /// Appends the rows. `evaluate(policy, flow)` gives tau, rounds and what was verified.
+  /// Appends the rows. `evaluate(policy, flow, scratch)` gives tau, rounds and what was verified.
   template <class Evaluate>
   void run(const Evaluate& evaluate, ReplayResult& result) {
     rows_.resize(job_.policies.size());
     efficiency_.resize(rows_.size() * resampling_.draws());
     const std::int32_t block_size = job_.trace.header().block_size;
-    for_each_row(count(), options_.threads, Scratch{}, [&](std::size_t i, Scratch& scratch) {
+    const Scratch fresh = {.flow = RoundFlow(map_), .loop = {}, .sums = {}, .intervals = {}};
+    for_each_row(count(), options_.threads, fresh, [&](std::size_t i, Scratch& scratch) {
       const Policy& policy = job_.policies[i];
       PolicyResult& row = rows_[i];
-      row = evaluate(policy, scratch.flow);
+      row = evaluate(policy, scratch.flow, scratch.loop);
       complete_row(job_, policy, row);
       row.ledger = make_ledger(row, scratch.flow, job_.cost, block_size, speculates(policy));
-      sum_cells(scratch.flow, order_, resampling_, scratch.sums);
+      sum_cells(scratch.flow, scratch.sums);
       row_intervals(resampling_, scratch.sums, job_.cost, speculates(policy), scratch.intervals,
                     row, efficiency_of(i));
     });
@@ -222,6 +200,7 @@ class RowEvaluator {
  private:
   struct Scratch {
     RoundFlow flow;
+    LoopScratch loop;
     RowSums sums;
     IntervalScratch intervals;
   };
@@ -294,10 +273,33 @@ class RowEvaluator {
   const ReplayJob& job_;
   const ReplayOptions& options_;
   const Resampling& resampling_;
-  const std::vector<std::size_t>& order_;
+  const CellMap map_;
   std::vector<PolicyResult> rows_;
   std::vector<float> efficiency_;  ///< [rows, draws] tokens per cost in every draw
 };
+
+void replay_off_policy(const ReplayJob& job, const OutcomeTable& table,
+                       const Resampling& resampling, const ReplayOptions& options,
+                       ReplayResult& result) {
+  const std::size_t first = result.results.size();
+  add_positions(job, off_policy_positions(table, &resampling), result);
+  // The bounds speak of the closed loop, which the recorded text does not have under this setting.
+  ReplayJob runnable = job;
+  std::erase_if(runnable.policies, [](const Policy& policy) { return is_bound(policy); });
+  if (runnable.policies.size() < job.policies.size() && options.notice) {
+    options.notice(fmt::format(
+        "{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
+        "not recorded has no closed loop",
+        job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
+  }
+  RowEvaluator(runnable, options, resampling)
+      .run(
+          [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
+            return evaluate_off_policy(table, policy, job.cost, job.verification, flow);
+          },
+          result);
+  note_refused(job, options, first, result);
+}
 
 void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                          TraceSummary& summary, ReplayResult& result) {
@@ -307,18 +309,17 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
   summary.invalid_rows += table.invalid_rows;
   summary.impossible_tokens += table.impossible_tokens;
   summary.near_ties += table.near_ties;
+  const Resampling resampling = anchor_resampling(table, options.seed, options.confidence);
   if (job.off_policy) {
-    add_off_policy(job, table, options, result);
+    replay_off_policy(job, table, resampling, options, result);
     return;
   }
-  const Resampling resampling = anchor_resampling(table, options.seed, options.confidence);
   add_positions(job, open_loop(table, &resampling), result);
-  add_strata(job, make_strata(table), result);
-  const std::vector<std::size_t> as_recorded;
-  RowEvaluator(job, options, resampling, as_recorded)
+  add_strata(job, make_strata(table, &resampling), result);
+  RowEvaluator(job, options, resampling)
       .run(
-          [&](const Policy& policy, RoundFlow& flow) {
-            PolicyResult row = evaluate_anchors(table, policy, job.cost, flow);
+          [&](const Policy& policy, RoundFlow& flow, LoopScratch& scratch) {
+            PolicyResult row = evaluate_anchors(table, policy, job.cost, flow, scratch);
             judge_causality(job, policy, &table, row);
             return row;
           },
@@ -346,7 +347,7 @@ void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOpti
   add_positions(job, round_positions(table, &order, &resampling), result);
   RowEvaluator(job, options, resampling, order.rounds)
       .run(
-          [&](const Policy& policy, RoundFlow& flow) {
+          [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
             PolicyResult row = evaluate_rounds(table, policy, job.cost, flow);
             judge_causality(job, policy, nullptr, row);
             return row;

@@ -53,11 +53,13 @@ struct Range {
 struct PositionIntervals {
   std::optional<Range> survival, survival_trajectory, survival_visited;
   std::optional<Range> conditional, predicted_conditional, conditional_ece, predicted;
+  std::optional<Range> top1_agreement;
 };
 
 /// Intervals of a row's numbers (replay/intervals.h).
 struct RowIntervals {
-  std::optional<Range> tau, accepted_per_round, verified_per_round, acceptance_rate;
+  std::optional<Range> tau, tau_interior, rounds;
+  std::optional<Range> accepted_per_round, verified_per_round, acceptance_rate;
   std::optional<Range> cost_per_round, tokens_per_cost, speedup;
 };
 
@@ -86,6 +88,11 @@ struct PairedComparison {
   Range interval;         ///< of the difference
 };
 
+/// Intervals of a stratum's numbers.
+struct StratumIntervals {
+  std::optional<Range> survival, tau_open_loop, predicted_conditional;
+};
+
 /// One part of a trace: by sequence depth, by confidence, or the whole trace; numbers under
 /// full-length verification.
 struct Stratum {
@@ -99,6 +106,8 @@ struct Stratum {
   std::optional<double> tau_open_loop;          ///< 1 + Σ survival over its anchors
   std::optional<double> predicted_conditional;  ///< @1
   bool worst = false;  ///< lowest tau_open_loop of its kind (finish_strata())
+  StratumIntervals intervals;
+  std::vector<double> tau_draws;  ///< of the bootstrap, for the means over strata
 };
 
 /// Means of tau_open_loop over the strata of one kind: of one trace, or (by "trace") of all traces
@@ -110,6 +119,7 @@ struct StrataMean {
   std::string by;
   double macro = 0;  ///< every stratum counts once
   double micro = 0;  ///< every anchor counts once
+  std::optional<Range> macro_interval, micro_interval;
 };
 
 struct PositionResult {
@@ -140,7 +150,7 @@ struct PolicyResult {
                                          ///< greedy along a sampled text)
   std::optional<std::int64_t> censored_rounds;
   std::optional<double> censored_share;  ///< off-policy greedy rows: of the blocks looked at
-  std::optional<double> rounds;
+  std::optional<double> rounds;  ///< off-policy rows: the blocks that the estimate is a mean of
   std::optional<double> tokens;
   std::optional<double> accepted_per_round;
   std::optional<double> verified_per_round, verified_per_round_se, verified_per_round_on_trajectory;
@@ -159,6 +169,28 @@ struct PolicyResult {
   std::optional<Ledger> ledger;
 };
 
+/// One row of a pair (replay/pairs.h).
+struct PairSide {
+  std::string trace;
+  SamplingLabel sampling;
+  bool off_policy = false;
+  double tau = 0;
+  std::optional<double> tokens_per_cost;
+};
+
+/// One policy under greedy and under probabilistic verification (replay/pairs.h).
+struct VerificationPair {
+  std::string domain;
+  std::string policy;
+  std::vector<std::pair<std::string, ParameterValue>> parameters;
+  std::int32_t concurrency = 1;
+  PairSide greedy, probabilistic;
+  double tau_difference = 0;  ///< greedy minus probabilistic, as the others
+  std::optional<Range> tau_interval;
+  std::optional<double> efficiency_difference;  ///< of tokens_per_cost
+  std::optional<Range> efficiency_interval;
+};
+
 struct ReplayResult {
   std::string version;  ///< of the tool
   std::string backend;  ///< "cpu" or "cuda"
@@ -173,7 +205,8 @@ struct ReplayResult {
   std::vector<Stratum> strata;
   std::vector<StrataMean> strata_means;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
-  std::vector<std::string> notes;     ///< what a reader of the numbers should know, one line each
+  std::vector<VerificationPair> pairs;
+  std::vector<std::string> notes;  ///< what a reader of the numbers should know, one line each
   /// The fields that may differ between two runs.
   double seconds = 0;
   std::optional<bool> cached;  ///< every table was kept by an earlier run; empty: without a cache

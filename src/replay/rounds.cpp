@@ -609,13 +609,7 @@ PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy, cons
   const bool shortest = oracle != nullptr && oracle->bound == OracleBound::shortest;
   const double rate = shortest ? best_rate(table, cost) : 0;
   const std::size_t size = table.rounds.size();
-  flow.rounds.assign(size, 0.0);
-  flow.tokens.assign(size, 0.0);
-  flow.verified.assign(size, 0.0);
-  flow.verified_by_repeat.clear();
-  flow.scheduled.assign(static_cast<std::size_t>(table.block_size) + 1, 0.0);
-  flow.accepted.assign(flow.scheduled.size(), 0.0);
-  flow.trimmed = 0;
+  flow.begin(table.block_size, 0);
   PolicyResult out;
   double rounds = 0, low = 0, high = 0, verified = 0;
   std::int64_t censored = 0;
@@ -636,12 +630,9 @@ PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy, cons
     const bool open = round.censored && length > round.accepted;
     high += (open ? length : accepted) + 1;
     censored += open;
-    flow.rounds[m] = 1;
-    flow.tokens[m] = accepted + 1;
-    flow.verified[m] = length;
-    flow.scheduled[static_cast<std::size_t>(length)] += 1;
-    flow.accepted[static_cast<std::size_t>(accepted)] += 1;
-    if (length == 0 && speculates(policy)) flow.trimmed += 1;
+    flow.add_rounds(m, 1, accepted + 1, false);
+    flow.add_length(m, length, 1, speculates(policy));
+    flow.add_accepted(accepted, 1);
   }
   out.rounds = rounds;
   out.tokens = low;

@@ -73,7 +73,7 @@ struct RoundOrder {
 /// tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows from it are the
 /// lower bound. Oracles: `no_waste` verifies a; `shortest` the l ≤ a of every round that give the
 /// most tokens per cost in all (rounds do not lead to each other here). Throws Error(internal) for
-/// `oracle_confidence`: α is not known. `flow`: the parts, in the order of the table's rounds.
+/// `oracle_confidence`: α is not known. `flow`: the parts; no round is interior.
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
                                            const LinearCost& cost);
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <string>
@@ -10,6 +11,9 @@
 namespace dspark {
 namespace {
 
+constexpr std::size_t kColumns = 5;
+
+/// Sums over the full blocks of a part, or of one cell of it: nothing but doubles.
 struct Sums {
   double anchors = 0, survival = 0, tokens = 0, claims = 0, claimed = 0;
 
@@ -21,19 +25,70 @@ struct Sums {
     claims += 1;
     claimed += claim;
   }
+  [[nodiscard]] double survival_mean() const { return survival / anchors; }
+  [[nodiscard]] double tau_mean() const { return tokens / anchors; }
+  [[nodiscard]] double claim_mean() const { return claimed / claims; }
+};
+static_assert(sizeof(Sums) == kColumns * sizeof(double));
 
-  [[nodiscard]] Stratum stratum(const char* by, std::string label) const {
+/// A part of a trace, cell by cell.
+class Part {
+ public:
+  explicit Part(std::size_t cells) : cells_(cells) {}
+
+  void add(std::size_t cell, double first, double all, double claim) {
+    cells_[cell].add(first, all, claim);
+    total_.add(first, all, claim);
+  }
+  [[nodiscard]] bool empty() const { return total_.anchors == 0; }
+
+  [[nodiscard]] Stratum stratum(const char* by, std::string label,
+                                const Resampling* resampling) const {
     Stratum out;
     out.by = by;
     out.label = std::move(label);
-    out.anchors = anchors;
-    if (anchors > 0) {
-      out.survival = survival / anchors;
-      out.tau_open_loop = tokens / anchors;
-    }
-    if (claims > 0) out.predicted_conditional = claimed / claims;
+    out.anchors = total_.anchors;
+    if (empty()) return out;
+    out.survival = total_.survival_mean();
+    out.tau_open_loop = total_.tau_mean();
+    if (total_.claims > 0) out.predicted_conditional = total_.claim_mean();
+    if (resampling != nullptr && resampling->possible()) add_intervals(*resampling, out);
     return out;
   }
+
+ private:
+  void add_intervals(const Resampling& resampling, Stratum& out) const {
+    std::vector<double> columns(cells_.size() * kColumns), scratch, sums;
+    for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+      const auto values = std::bit_cast<std::array<double, kColumns>>(cells_[cell]);
+      std::copy(values.begin(), values.end(),
+                columns.begin() + static_cast<std::ptrdiff_t>(cell * kColumns));
+    }
+    resampling.draw_sums(columns.data(), kColumns, scratch, sums);
+    std::vector<double> values;
+    const auto draw = [&](double (Sums::*number)() const) {
+      values.resize(resampling.draws());  // interval() drops what is not finite
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::array<double, kColumns> at;
+        std::copy_n(sums.data() + i * kColumns, kColumns, at.begin());
+        values[i] = (std::bit_cast<Sums>(at).*number)();
+      }
+    };
+    draw(&Sums::survival_mean);
+    out.intervals.survival = resampling.interval(*out.survival, values, 0, 1);
+    if (out.predicted_conditional) {
+      draw(&Sums::claim_mean);
+      out.intervals.predicted_conditional =
+          resampling.interval(*out.predicted_conditional, values, 0, 1);
+    }
+    draw(&Sums::tau_mean);
+    out.tau_draws = values;
+    resampling.widen(*out.tau_open_loop, out.tau_draws);
+    out.intervals.tau_open_loop = resampling.interval(*out.tau_open_loop, values, 1);
+  }
+
+  std::vector<Sums> cells_;
+  Sums total_;
 };
 
 // 0-63, 64-127, 128-255, ...
@@ -59,12 +114,33 @@ std::string confidence_label(int bin) {
          edge((bin + 1) * tenths);
 }
 
+/// The interval of Σ weight · tau over the strata that have a tau; empty where one of them has no
+/// draws.
+template <class Weight>
+std::optional<Range> interval_of_mean(const std::vector<Stratum*>& strata, const Weight& weight,
+                                      double confidence) {
+  std::vector<double> draws;
+  for (const Stratum* stratum : strata) {
+    if (!stratum->tau_open_loop) continue;
+    if (stratum->tau_draws.empty()) return std::nullopt;
+    draws.resize(stratum->tau_draws.size(), 0.0);
+    // A part that a draw left out has no mean there; its estimate stands in.
+    for (std::size_t i = 0; i < draws.size(); ++i) {
+      const double tau = stratum->tau_draws[i];
+      draws[i] += weight(*stratum) * (std::isfinite(tau) ? tau : *stratum->tau_open_loop);
+    }
+  }
+  return percentile_range(draws, confidence);
+}
+
 }  // namespace
 
-std::vector<Stratum> make_strata(const OutcomeTable& table) {
-  Sums whole;
-  std::vector<Sums> depths;
-  std::array<Sums, kConfidenceStrata> confidences;
+std::vector<Stratum> make_strata(const OutcomeTable& table, const Resampling* resampling) {
+  const CellMap map = resampling != nullptr ? map_cells(*resampling) : CellMap{};
+  const Part nothing(map.cells);
+  Part whole = nothing;
+  std::vector<Part> depths;
+  std::vector<Part> confidences(kConfidenceStrata, nothing);
   const auto block = static_cast<std::size_t>(table.block_size);
   for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
     const std::int64_t first = table.sequence_offsets[s];
@@ -78,25 +154,26 @@ std::vector<Stratum> make_strata(const OutcomeTable& table) {
       }
       const double claim = static_cast<double>(table.confidence[row]);
       const std::size_t bucket = depth_bucket(n - first);
-      if (bucket >= depths.size()) depths.resize(bucket + 1);
-      whole.add(table.alpha[row], tokens, claim);
-      depths[bucket].add(table.alpha[row], tokens, claim);
+      if (bucket >= depths.size()) depths.resize(bucket + 1, nothing);
+      const std::size_t cell = map[static_cast<std::size_t>(n)];
+      whole.add(cell, table.alpha[row], tokens, claim);
+      depths[bucket].add(cell, table.alpha[row], tokens, claim);
       if (claim >= 0 && claim <= 1) {
         const int bin =
             std::min(kConfidenceStrata - 1, static_cast<int>(claim * kConfidenceStrata));
-        confidences[static_cast<std::size_t>(bin)].add(table.alpha[row], tokens, claim);
+        confidences[static_cast<std::size_t>(bin)].add(cell, table.alpha[row], tokens, claim);
       }
     }
   }
-  std::vector<Stratum> out = {whole.stratum("trace", "")};
+  std::vector<Stratum> out = {whole.stratum("trace", "", resampling)};
   for (std::size_t bucket = 0; bucket < depths.size(); ++bucket) {
-    if (depths[bucket].anchors > 0) {
-      out.push_back(depths[bucket].stratum("depth", depth_label(bucket)));
-    }
+    if (depths[bucket].empty()) continue;
+    out.push_back(depths[bucket].stratum("depth", depth_label(bucket), resampling));
   }
   for (int bin = 0; bin < kConfidenceStrata; ++bin) {
-    const Sums& sums = confidences[static_cast<std::size_t>(bin)];
-    if (sums.anchors > 0) out.push_back(sums.stratum("confidence", confidence_label(bin)));
+    const Part& part = confidences[static_cast<std::size_t>(bin)];
+    if (part.empty()) continue;
+    out.push_back(part.stratum("confidence", confidence_label(bin), resampling));
   }
   return out;
 }
@@ -138,9 +215,22 @@ void finish_strata(ReplayResult& result) {
     if (candidates >= 2) worst->worst = true;
     if (!(anchors > 0)) continue;
     const Stratum& first = *kind.strata.front();
-    result.strata_means.push_back({first.by == "trace" ? "" : first.trace, first.verification,
-                                   first.sampling, first.by, macro / count, micro / anchors});
+    StrataMean mean = {first.by == "trace" ? "" : first.trace,
+                       first.verification,
+                       first.sampling,
+                       first.by,
+                       macro / count,
+                       micro / anchors,
+                       {},
+                       {}};
+    mean.macro_interval = interval_of_mean(
+        kind.strata, [&](const Stratum&) { return 1 / count; }, result.confidence);
+    mean.micro_interval = interval_of_mean(
+        kind.strata, [&](const Stratum& stratum) { return stratum.anchors / anchors; },
+        result.confidence);
+    result.strata_means.push_back(std::move(mean));
   }
+  for (Stratum& stratum : result.strata) stratum.tau_draws = {};
 }
 
 }  // namespace dspark

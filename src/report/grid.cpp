@@ -75,9 +75,8 @@ void add_scaled(Grid& grid, const std::string& header, const Numbers& numbers) {
 }
 
 // Intervals with the decimals of the numbers that they belong to.
-void add_ranges(Grid& grid, const std::string& header, const Numbers& numbers,
+void add_ranges(Grid& grid, const std::string& header, const std::optional<int>& decimals,
                 const std::vector<std::optional<Range>>& ranges) {
-  const std::optional<int> decimals = decimals_for(numbers);
   std::vector<std::string> cells;
   for (const auto& range : ranges) {
     const bool shown = range && std::isfinite(range->lo) && std::isfinite(range->hi);
@@ -98,8 +97,9 @@ std::string parameter_text(const ParameterValue& value) {
   return escape_text(std::get<std::string>(value));
 }
 
-// The policy in the words of a policy file.
-std::string policy_text(const PolicyResult& row) {
+// The policy of a row, or of a pair of them, in the words of a policy file.
+template <class Row>
+std::string policy_text(const Row& row) {
   std::string out = escape_text(row.policy);
   for (const auto& [name, value] : row.parameters) {
     out += fmt::format(" {}={}", escape_text(name), parameter_text(value));
@@ -137,7 +137,7 @@ void add_sampling(Grid& grid, const std::vector<const Row*>& rows) {
       [](const std::string& drafts) { return escape_text(drafts); }, false);
 }
 
-Grid positions_grid(const std::vector<const PositionResult*>& rows) {
+Grid positions_grid(const std::vector<const PositionResult*>& rows, double confidence) {
   Grid grid;
   if (rows.empty()) return grid;
   const auto numbers = [&](std::optional<double> PositionResult::*field) {
@@ -148,6 +148,8 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows) {
            collect(rows, [](const PositionResult& row) { return std::to_string(row.position); }),
            true);
   add_fixed(grid, "survival", numbers(&PositionResult::survival), 3);
+  add_ranges(grid, level_text(confidence), 3,
+             collect(rows, [](const PositionResult& row) { return row.intervals.survival; }));
   add_fixed(grid, "predicted", numbers(&PositionResult::predicted), 3);
   add_fixed(grid, "predicted se", numbers(&PositionResult::predicted_se), 4);
   add_fixed(grid, "conditional", numbers(&PositionResult::conditional), 3);
@@ -190,7 +192,7 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
   if (grid.columns.empty()) {
     grid.columns.push_back({"rank", true, std::vector<std::string>(rows.size(), kMissing)});
   }
-  add_text(grid, title, collect(rows, policy_text));
+  add_text(grid, title, collect(rows, policy_text<PolicyResult>));
   add_sampling(grid, rows);
   if (std::any_of(rows.begin(), rows.end(),
                   [](const PolicyResult* row) { return row->concurrency != 1; })) {
@@ -220,7 +222,7 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
             1);
   add_scaled(grid, "cost/round", numbers(&PolicyResult::cost_per_round));
   add_scaled(grid, "tokens/cost", numbers(&PolicyResult::tokens_per_cost));
-  add_ranges(grid, level_text(confidence), numbers(&PolicyResult::tokens_per_cost),
+  add_ranges(grid, level_text(confidence), decimals_for(numbers(&PolicyResult::tokens_per_cost)),
              collect(rows, [](const PolicyResult& row) { return row.intervals.tokens_per_cost; }));
   add_fixed(grid, "speedup", numbers(&PolicyResult::speedup), 3);
   add_text(grid, "notes", collect(rows, notes_of));
@@ -297,16 +299,20 @@ Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
 
 // Strata kind by kind, each kind with its means below it.
 Grid strata_grid(const std::vector<const Stratum*>& strata,
-                 const std::vector<const StrataMean*>& means, bool whole_traces) {
+                 const std::vector<const StrataMean*>& means, bool whole_traces,
+                 double confidence) {
   Grid grid;
   std::vector<std::string> names, anchors, notes;
   Numbers survival, predicted, tau;
-  const auto add_mean = [&](const std::string& name, double value) {
+  std::vector<std::optional<Range>> ranges;
+  const auto add_mean = [&](const std::string& name, double value,
+                            const std::optional<Range>& range) {
     names.push_back(name);
     anchors.emplace_back(kMissing);
     survival.emplace_back();
     predicted.emplace_back();
     tau.emplace_back(value);
+    ranges.push_back(range);
     notes.emplace_back();
   };
   for (const StrataMean* mean : means) {
@@ -324,11 +330,12 @@ Grid strata_grid(const std::vector<const Stratum*>& strata,
       survival.push_back(stratum->survival);
       predicted.push_back(stratum->predicted_conditional);
       tau.push_back(stratum->tau_open_loop);
+      ranges.push_back(stratum->intervals.tau_open_loop);
       notes.emplace_back(stratum->worst ? "worst" : "");
     }
     if (count < 2) continue;
-    add_mean("mean of the parts (macro)", mean->macro);
-    add_mean("mean of the blocks (micro)", mean->micro);
+    add_mean("mean of the parts (macro)", mean->macro, mean->macro_interval);
+    add_mean("mean of the blocks (micro)", mean->micro, mean->micro_interval);
   }
   if (names.empty()) return grid;
   add_text(grid, whole_traces ? "trace" : "part", std::move(names));
@@ -336,6 +343,7 @@ Grid strata_grid(const std::vector<const Stratum*>& strata,
   add_fixed(grid, "survival of 1", survival, 3);
   add_fixed(grid, "predicted", predicted, 3);
   add_fixed(grid, "tau, full blocks", tau, 3);
+  add_ranges(grid, level_text(confidence), 3, ranges);
   add_text(grid, "notes", std::move(notes));
   return grid;
 }
@@ -415,12 +423,75 @@ Section make_section(const Group& group, const TraceSummary* trace, const Replay
   section.title = escape_text(group.trace);
   if (!group.verification.empty()) section.title += ", " + escape_text(group.verification);
   if (trace != nullptr) section.about = about_trace(*trace);
-  section.positions = positions_grid(group.positions);
+  section.positions = positions_grid(group.positions, result.confidence);
   section.policies = policies_grid("policy", group.policies, result.confidence);
   section.bounds = policies_grid("bound", group.bounds, result.confidence);
   if (options.ledger) section.ledger = ledger_grid(ledger_rows(group.policies));
-  section.strata = strata_grid(group.strata, group.means, false);
+  section.strata = strata_grid(group.strata, group.means, false, result.confidence);
   return section;
+}
+
+// "greedy: code_t0.h5, probabilistic: code_t1.h5", with what is not as recorded.
+std::string sides_text(const VerificationPair& pair) {
+  const auto side = [](const char* verification, const PairSide& at) {
+    return fmt::format(
+        "{} {} at temperature {}{}{}", verification, escape_text(at.trace),
+        shortest(at.sampling.temperature),
+        at.sampling.drafts == "greedy" && *verification == 'p' ? ", greedy drafts" : "",
+        at.off_policy ? " (off policy)" : "");
+  };
+  return side("greedy", pair.greedy) + " beside " + side("probabilistic", pair.probabilistic);
+}
+
+Grid pairs_grid(const std::vector<const VerificationPair*>& pairs, double confidence) {
+  Grid grid;
+  const auto numbers = [&](const auto& get) {
+    return collect(
+        pairs, [get](const VerificationPair& pair) { return std::optional<double>(get(pair)); });
+  };
+  const auto add_difference = [&](const char* name, const Numbers& differences, const auto& range) {
+    add_scaled(grid, name, differences);
+    add_ranges(grid, level_text(confidence), decimals_for(differences), collect(pairs, range));
+  };
+  add_text(grid, "policy", collect(pairs, policy_text<VerificationPair>));
+  if (std::any_of(pairs.begin(), pairs.end(),
+                  [](const VerificationPair* pair) { return pair->concurrency != 1; })) {
+    add_text(grid, "requests",
+             collect(pairs,
+                     [](const VerificationPair& pair) { return std::to_string(pair.concurrency); }),
+             true);
+  }
+  add_fixed(grid, "tau, greedy", numbers([](const auto& pair) { return pair.greedy.tau; }), 3);
+  add_fixed(grid, "probabilistic", numbers([](const auto& pair) { return pair.probabilistic.tau; }),
+            3);
+  add_difference("difference", numbers([](const auto& pair) { return pair.tau_difference; }),
+                 [](const VerificationPair& pair) { return pair.tau_interval; });
+  add_scaled(grid, "tokens/cost, greedy",
+             numbers([](const auto& pair) { return pair.greedy.tokens_per_cost; }));
+  add_scaled(grid, "probabilistic",
+             numbers([](const auto& pair) { return pair.probabilistic.tokens_per_cost; }));
+  add_difference("difference", numbers([](const auto& pair) { return pair.efficiency_difference; }),
+                 [](const VerificationPair& pair) { return pair.efficiency_interval; });
+  return grid;
+}
+
+// One section for every two replays that are beside each other.
+void add_pairs(const ReplayResult& result, std::vector<Section>& sections) {
+  std::vector<std::string> titles;
+  std::map<std::string, std::vector<const VerificationPair*>> by_title;
+  for (const VerificationPair& pair : result.pairs) {
+    const std::string title = sides_text(pair);
+    if (!by_title.contains(title)) titles.push_back(title);
+    by_title[title].push_back(&pair);
+  }
+  for (const std::string& title : titles) {
+    Section section;
+    section.title = title;
+    const std::string& domain = by_title[title].front()->domain;
+    if (!domain.empty()) section.about = "domain " + escape_text(domain);
+    section.pairs = pairs_grid(by_title[title], result.confidence);
+    sections.push_back(std::move(section));
+  }
 }
 
 // Traces beside each other, where there are at least two under one verification.
@@ -436,7 +507,7 @@ std::optional<Section> comparison_of_traces(const ReplayResult& result) {
   }
   Section section;
   section.title = "all traces";
-  section.strata = strata_grid(strata, means, true);
+  section.strata = strata_grid(strata, means, true, result.confidence);
   if (section.strata.columns.empty()) return std::nullopt;
   return section;
 }
@@ -455,8 +526,8 @@ std::vector<std::string> preamble(const ReplayResult& result) {
 
 std::vector<const Grid*> grids_of(const Section& section) {
   std::vector<const Grid*> grids;
-  for (const Grid* grid :
-       {&section.positions, &section.policies, &section.bounds, &section.ledger, &section.strata}) {
+  for (const Grid* grid : {&section.positions, &section.policies, &section.bounds, &section.ledger,
+                           &section.strata, &section.pairs}) {
     if (!grid->columns.empty()) grids.push_back(grid);
   }
   return grids;
@@ -479,6 +550,7 @@ std::vector<Section> make_sections(const ReplayResult& result, const RenderOptio
   for (std::size_t i = 0; i < done.size(); ++i) {
     if (!done[i]) sections.push_back(make_section(groups.all()[i], nullptr, result, options));
   }
+  add_pairs(result, sections);
   if (std::optional<Section> traces = comparison_of_traces(result)) {
     sections.push_back(std::move(*traces));
   }

@@ -140,7 +140,8 @@ Object object_of(const PositionIntervals& intervals, double confidence) {
       .raw("conditional", json_range(intervals.conditional))
       .raw("predicted_conditional", json_range(intervals.predicted_conditional))
       .raw("conditional_ece", json_range(intervals.conditional_ece))
-      .raw("predicted", json_range(intervals.predicted));
+      .raw("predicted", json_range(intervals.predicted))
+      .raw("top1_agreement", json_range(intervals.top1_agreement));
   return out;
 }
 
@@ -148,6 +149,8 @@ Object object_of(const RowIntervals& intervals, double confidence) {
   Object out;
   out.number("confidence", confidence)
       .raw("tau", json_range(intervals.tau))
+      .raw("tau_interior", json_range(intervals.tau_interior))
+      .raw("rounds", json_range(intervals.rounds))
       .raw("accepted_per_round", json_range(intervals.accepted_per_round))
       .raw("verified_per_round", json_range(intervals.verified_per_round))
       .raw("acceptance_rate", json_range(intervals.acceptance_rate))
@@ -185,7 +188,16 @@ std::string json_ledger(const std::optional<Ledger>& ledger) {
   return out.str();
 }
 
-Object object_of(const Stratum& stratum, double) {
+Object object_of(const StratumIntervals& intervals, double confidence) {
+  Object out;
+  out.number("confidence", confidence)
+      .raw("survival", json_range(intervals.survival))
+      .raw("tau_open_loop", json_range(intervals.tau_open_loop))
+      .raw("predicted_conditional", json_range(intervals.predicted_conditional));
+  return out;
+}
+
+Object object_of(const Stratum& stratum, double confidence) {
   Object out;
   out.text("trace", stratum.trace)
       .text("verification", stratum.verification)
@@ -196,11 +208,16 @@ Object object_of(const Stratum& stratum, double) {
       .number("survival", stratum.survival)
       .number("tau_open_loop", stratum.tau_open_loop)
       .number("predicted_conditional", stratum.predicted_conditional)
-      .boolean("worst", stratum.worst);
+      .boolean("worst", stratum.worst)
+      .raw("interval", object_of(stratum.intervals, confidence).str());
   return out;
 }
 
-Object object_of(const StrataMean& mean, double) {
+Object object_of(const StrataMean& mean, double confidence) {
+  Object interval;
+  interval.number("confidence", confidence)
+      .raw("macro", json_range(mean.macro_interval))
+      .raw("micro", json_range(mean.micro_interval));
   Object out;
   // The mean over all traces belongs to none.
   out.raw("trace", mean.trace.empty() ? "null" : json_text(mean.trace))
@@ -208,7 +225,8 @@ Object object_of(const StrataMean& mean, double) {
       .raw("sampling", sampling_of(mean.sampling).str())
       .text("by", mean.by)
       .number("macro", mean.macro)
-      .number("micro", mean.micro);
+      .number("micro", mean.micro)
+      .raw("interval", interval.str());
   return out;
 }
 
@@ -233,15 +251,47 @@ Object object_of(const PositionResult& position, double confidence) {
   return out;
 }
 
+std::string parameters_of(const std::vector<std::pair<std::string, ParameterValue>>& parameters) {
+  Object out;
+  for (const auto& [name, value] : parameters) out.raw(name, json_parameter(value));
+  return out.str();
+}
+
+Object object_of(const PairSide& side) {
+  Object out;
+  out.text("trace", side.trace)
+      .raw("sampling", sampling_of(side.sampling).str())
+      .boolean("off_policy", side.off_policy)
+      .number("tau", side.tau)
+      .number("tokens_per_cost", side.tokens_per_cost);
+  return out;
+}
+
+Object object_of(const VerificationPair& pair, double confidence) {
+  Object difference;
+  difference.number("confidence", confidence)
+      .number("tau", pair.tau_difference)
+      .raw("tau_interval", json_range(pair.tau_interval))
+      .number("tokens_per_cost", pair.efficiency_difference)
+      .raw("tokens_per_cost_interval", json_range(pair.efficiency_interval));
+  Object out;
+  out.text("domain", pair.domain)
+      .text("policy", pair.policy)
+      .raw("parameters", parameters_of(pair.parameters))
+      .integer("concurrency", pair.concurrency)
+      .raw("greedy", object_of(pair.greedy).str())
+      .raw("probabilistic", object_of(pair.probabilistic).str())
+      .raw("difference", difference.str());
+  return out;
+}
+
 Object object_of(const PolicyResult& row, double confidence) {
-  Object parameters;
-  for (const auto& [name, value] : row.parameters) parameters.raw(name, json_parameter(value));
   Object out;
   out.text("trace", row.trace)
       .text("verification", row.verification)
       .raw("sampling", sampling_of(row.sampling).str())
       .text("policy", row.policy)
-      .raw("parameters", parameters.str())
+      .raw("parameters", parameters_of(row.parameters))
       .integer("concurrency", row.concurrency)
       .boolean("lossless", row.lossless)
       .number("tau", row.tau)
@@ -315,6 +365,7 @@ std::string render_json(const ReplayResult& result) {
   out += "  \"traces\": " + json_array(result.traces, result.confidence) + ",\n";
   out += "  \"positions\": " + json_array(result.positions, result.confidence) + ",\n";
   out += "  \"results\": " + json_array(result.results, result.confidence) + ",\n";
+  out += "  \"pairs\": " + json_array(result.pairs, result.confidence) + ",\n";
   out += "  \"strata\": " + json_array(result.strata, result.confidence) + ",\n";
   out += "  \"strata_means\": " + json_array(result.strata_means, result.confidence) + ",\n";
   out += "  \"notes\": " + json_texts(result.notes) + ",\n";
@@ -335,6 +386,7 @@ std::string render_jsonl(const ReplayResult& result) {
   add("trace", result.traces);
   add("position", result.positions);
   add("result", result.results);
+  add("pair", result.pairs);
   add("stratum", result.strata);
   add("strata_mean", result.strata_means);
   for (const std::string& note : result.notes) {

@@ -149,7 +149,8 @@ TEST_P(LedgerIdentities, HoldForEveryPolicy) {
   for (const Policy& policy : policies) {
     SCOPED_TRACE(policy_name(policy));
     RoundFlow flow;
-    const ClosedLoop loop = closed_loop(table, policy, cost, flow);
+    LoopScratch scratch;
+    const ClosedLoop loop = closed_loop(table, policy, cost, flow, scratch);
     PolicyResult row;
     row.rounds = loop.rounds;
     row.tokens = loop.tokens;
@@ -188,9 +189,10 @@ TEST(Ledger, CountsRoundsThatCouldHaveVerified) {
   const OutcomeTable table = uniform_table(5, 2, 0.0, 0.1f);
   const LinearCost cost;
   RoundFlow flow;
+  LoopScratch scratch;
   const auto trimmed = [&](const Policy& policy) {
-    (void)closed_loop(table, policy, cost, flow);
-    return flow.trimmed;
+    (void)closed_loop(table, policy, cost, flow, scratch);
+    return flow.trimmed();
   };
   EXPECT_DOUBLE_EQ(trimmed(FixedLength{0}), 4) << "the last round has no place for a draft";
   EXPECT_DOUBLE_EQ(trimmed(FixedLength{1}), 0);
@@ -202,7 +204,7 @@ TEST(Ledger, IsMissingWhereWhatWasVerifiedIs) {
   row.rounds = 3;
   row.tokens = 4;
   RoundFlow flow;
-  flow.accepted = {3};
+  flow.begin(2, 0);
   EXPECT_FALSE(make_ledger(row, flow, {}, 2, true).has_value());
 }
 

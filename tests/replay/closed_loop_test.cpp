@@ -196,26 +196,42 @@ TEST(ClosedLoop, SkipsOnlyWorldsThatCannotChangeTheLength) {
 
 TEST(ClosedLoop, GivesPartsThatAddUpToItsNumbersAndDoNotDependOnWhatWasThere) {
   const OutcomeTable table = random_table({40, 25}, 5, 3, 9);
-  RoundFlow used;
-  (void)closed_loop(random_table({90}, 7, 5, 1), OracleConfidence{}, {}, used);
+  CellMap halves = {.of = std::vector<std::int32_t>(65, 0), .cells = 2};
+  std::fill(halves.of.begin() + 20, halves.of.end(), 1);
+  RoundFlow used(halves);
+  LoopScratch scratch;
   for (const Policy& policy : {Policy(FixedLength{3}), Policy(Sps{}), Policy(OracleConfidence{}),
                                Policy(Oracle{OracleBound::shortest})}) {
-    RoundFlow fresh;
-    const ClosedLoop loop = closed_loop(table, policy, {}, fresh);
-    EXPECT_DOUBLE_EQ(closed_loop(table, policy, {}, used).tau, loop.tau);
-    EXPECT_EQ(used.rounds, fresh.rounds);
-    EXPECT_EQ(used.verified, fresh.verified);
-    EXPECT_EQ(used.scheduled, fresh.scheduled);
-    EXPECT_EQ(used.accepted, fresh.accepted);
-    EXPECT_EQ(used.verified_by_repeat, fresh.verified_by_repeat);
-    const auto sum = [](const std::vector<double>& values) {
-      return std::accumulate(values.begin(), values.end(), 0.0);
+    SCOPED_TRACE(policy_name(policy));
+    RoundFlow fresh(halves);
+    LoopScratch unused;
+    const ClosedLoop loop = closed_loop(table, policy, {}, fresh, unused);
+    EXPECT_DOUBLE_EQ(closed_loop(table, policy, {}, used, scratch).tau, loop.tau);
+    EXPECT_EQ(used.cells(), fresh.cells());
+    EXPECT_EQ(used.accepted_rounds(), fresh.accepted_rounds());
+    EXPECT_EQ(used.verified_by_repeat(), fresh.verified_by_repeat());
+    EXPECT_EQ(used.trimmed(), fresh.trimmed());
+
+    ASSERT_EQ(fresh.cells().size(), 2 * fresh.columns());
+    const auto total = [&](std::size_t column) {
+      return fresh.cells()[column] + fresh.cells()[fresh.columns() + column];
     };
-    EXPECT_NEAR(sum(fresh.rounds), loop.rounds, 1e-9);
-    EXPECT_EQ(used.tokens, fresh.tokens);
-    EXPECT_NEAR(sum(fresh.tokens), loop.tokens, 1e-9);
-    EXPECT_NEAR(sum(fresh.verified), loop.rounds * *loop.verified, 1e-9);
-    EXPECT_NEAR(sum(fresh.scheduled), loop.rounds, 1e-9);
+    EXPECT_GT(fresh.cells()[RoundFlow::tokens], 0);
+    EXPECT_NEAR(total(RoundFlow::rounds), loop.rounds, 1e-9);
+    EXPECT_NEAR(total(RoundFlow::tokens), loop.tokens, 1e-9);
+    EXPECT_NEAR(total(RoundFlow::interior_tokens) / total(RoundFlow::interior_rounds),
+                *loop.tau_interior, 1e-9);
+    double verified = 0, rounds = 0, accepted = 0;
+    const std::vector<double> scheduled = fresh.scheduled_rounds();
+    for (std::size_t l = 0; l < scheduled.size(); ++l) {
+      EXPECT_NEAR(scheduled[l], total(RoundFlow::scheduled + l), 1e-12);
+      verified += static_cast<double>(l) * scheduled[l];
+      rounds += scheduled[l];
+      accepted += static_cast<double>(l) * fresh.accepted_rounds()[l];
+    }
+    EXPECT_NEAR(verified, loop.rounds * *loop.verified, 1e-9);
+    EXPECT_NEAR(rounds, loop.rounds, 1e-9);
+    EXPECT_NEAR(accepted, loop.tokens - loop.rounds, 1e-9);
   }
 }
 

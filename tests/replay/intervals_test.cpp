@@ -23,8 +23,10 @@ struct Evaluated {
 
 Evaluated evaluate(const OutcomeTable& table, const Policy& policy, const Resampling& resampling) {
   Evaluated out;
-  RoundFlow flow;
-  const ClosedLoop loop = closed_loop(table, policy, kCost, flow);
+  const CellMap map = map_cells(resampling);
+  RoundFlow flow(map);
+  LoopScratch loop_scratch;
+  const ClosedLoop loop = closed_loop(table, policy, kCost, flow, loop_scratch);
   out.row.tau = loop.tau;
   out.row.accepted_per_round = loop.tau - 1;
   out.row.rounds = loop.rounds;
@@ -37,7 +39,7 @@ Evaluated evaluate(const OutcomeTable& table, const Policy& policy, const Resamp
   if (*loop.verified > 0) out.row.acceptance_rate = (loop.tau - 1) / *loop.verified;
   RowSums sums;
   IntervalScratch scratch;
-  sum_cells(flow, {}, resampling, sums);
+  sum_cells(flow, sums);
   out.efficiency.resize(resampling.draws());
   row_intervals(resampling, sums, kCost, drafts, scratch, out.row, out.efficiency.data());
   return out;
@@ -189,10 +191,11 @@ TEST(RowIntervals, AreThoseOfTheCentralLimit) {
 TEST(RepeatNoise, HasTheStandardErrorOverTheRepeats) {
   const OutcomeTable table = random_table({200}, 5, 24, 7);
   RoundFlow flow;
-  const ClosedLoop loop = closed_loop(table, Threshold{.threshold = 0.3}, kCost, flow);
-  ASSERT_EQ(flow.verified_by_repeat.size(), 24u);
+  LoopScratch scratch;
+  const ClosedLoop loop = closed_loop(table, Threshold{.threshold = 0.3}, kCost, flow, scratch);
+  ASSERT_EQ(flow.verified_by_repeat().size(), 24u);
   std::vector<double> noise;
-  anchor_resampling(table, 0, 0.95).repeat_noise(flow.verified_by_repeat, noise);
+  anchor_resampling(table, 0, 0.95).repeat_noise(flow.verified_by_repeat(), noise);
   double squares = 0;
   for (const double value : noise) squares += value * value;
   const double error = std::sqrt(squares / static_cast<double>(noise.size()));

@@ -9,6 +9,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "replay/reduce.h"
 #include "support/error.h"
+#include "tests/replay/random_table.h"
 #include "tests/replay/toy_model.h"
 #include "tests/support/temporary_folder.h"
 
@@ -204,6 +205,54 @@ TEST(OffPolicyRows, ABlockThatIsCutDoesNotCount) {
   const PolicyResult none =
       evaluate_off_policy(table, FixedLength{2}, {}, Verification::probabilistic);
   EXPECT_FALSE(none.tau || none.tau_se || none.verified_per_round || none.effective_samples);
+}
+
+TEST(OffPolicyRows, TheirPartsAddUpToTheirNumbers) {
+  OutcomeTable table = four_blocks();
+  table.repeats = 1;
+  table.world_confidence.assign(5, 0.9f);
+  for (const Policy& policy : {Policy(FixedLength{2}), Policy(Threshold{.threshold = 0.5})}) {
+    SCOPED_TRACE(policy_name(policy));
+    RoundFlow flow;
+    const PolicyResult row =
+        evaluate_off_policy(table, policy, {}, Verification::probabilistic, flow);
+    EXPECT_DOUBLE_EQ(row.rounds.value(), 4);
+    EXPECT_DOUBLE_EQ(row.tokens.value(), 4 * *row.tau);
+    EXPECT_DOUBLE_EQ(flow.cells()[RoundFlow::rounds], 4);
+    EXPECT_DOUBLE_EQ(flow.cells()[RoundFlow::tokens], *row.tokens);
+    double verified = 0, rounds = 0;
+    const std::vector<double> scheduled = flow.scheduled_rounds();
+    for (std::size_t l = 0; l < scheduled.size(); ++l) {
+      verified += static_cast<double>(l) * scheduled[l];
+      rounds += scheduled[l];
+    }
+    EXPECT_DOUBLE_EQ(verified, 4 * *row.verified_per_round);
+    EXPECT_DOUBLE_EQ(rounds, 4);
+  }
+  // Accepted exactly 0: Σ (1 - alpha of slot 1) over the four blocks.
+  RoundFlow flow;
+  (void)evaluate_off_policy(table, FixedLength{2}, {}, Verification::probabilistic, flow);
+  EXPECT_DOUBLE_EQ(flow.accepted_rounds()[0], 4 - 2.25);
+  EXPECT_DOUBLE_EQ(flow.accepted_rounds()[2], 1.125);
+}
+
+TEST(OffPolicyPositions, HaveIntervalsWhereTheTextIsResampled) {
+  OutcomeTable table = random_table({120, 90}, 3, 2, 5);
+  table.importance.assign(table.beta.size(), 1.0);
+  const Resampling resampling = anchor_resampling(table, 0, 0.95);
+  const auto plain = off_policy_positions(table);
+  const auto sure = off_policy_positions(table, &resampling);
+  for (std::size_t k = 0; k < sure.size(); ++k) {
+    ASSERT_TRUE(sure[k].intervals.survival && sure[k].intervals.predicted) << k;
+    EXPECT_NEAR(*sure[k].survival, *plain[k].survival, 1e-12);
+    EXPECT_LT(sure[k].intervals.survival->lo, *sure[k].survival);
+    EXPECT_GT(sure[k].intervals.survival->hi, *sure[k].survival);
+    // About twice two standard errors, both for blocks that are alike.
+    const double width = sure[k].intervals.survival->hi - sure[k].intervals.survival->lo;
+    EXPECT_GT(width, 2 * *sure[k].survival_se);
+    EXPECT_LT(width, 10 * *sure[k].survival_se);
+    EXPECT_FALSE(plain[k].intervals.survival.has_value());
+  }
 }
 
 TEST(OffPolicyRows, AGreedyRunIsCensoredWhereDraftAndTargetAgreeOnAnotherToken) {

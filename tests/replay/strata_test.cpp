@@ -48,6 +48,38 @@ TEST(Strata, BinTheConfidenceWithOneInTheLast) {
   EXPECT_DOUBLE_EQ(bins.at("confidence 0.8-1").anchors, 1);
 }
 
+TEST(Strata, HaveIntervalsThatHoldThem) {
+  const OutcomeTable table = random_table({150, 130, 140}, 3, 0, 4);
+  const Resampling resampling = anchor_resampling(table, 0, 0.95);
+  const auto holds = [](const std::optional<Range>& range, const std::optional<double>& value) {
+    return range && value && range->lo < *value && *value < range->hi;
+  };
+  const std::vector<Stratum> plain = make_strata(table);
+  const std::vector<Stratum> sure = make_strata(table, &resampling);
+  ASSERT_EQ(sure.size(), plain.size());
+  for (std::size_t i = 0; i < sure.size(); ++i) {
+    SCOPED_TRACE(sure[i].label);
+    EXPECT_EQ(sure[i].tau_open_loop, plain[i].tau_open_loop);
+    EXPECT_FALSE(plain[i].intervals.survival.has_value());
+    EXPECT_EQ(sure[i].tau_draws.size(), resampling.draws());
+    EXPECT_TRUE(holds(sure[i].intervals.survival, sure[i].survival));
+    EXPECT_TRUE(holds(sure[i].intervals.tau_open_loop, sure[i].tau_open_loop));
+    EXPECT_TRUE(holds(sure[i].intervals.predicted_conditional, sure[i].predicted_conditional));
+  }
+  // The blocks of all depths are those of the trace: so is their mean, and its interval.
+  ReplayResult result;
+  result.strata = sure;
+  finish_strata(result);
+  for (const StrataMean& mean : result.strata_means) {
+    EXPECT_TRUE(holds(mean.micro_interval, mean.micro)) << mean.by;
+    EXPECT_TRUE(holds(mean.macro_interval, mean.macro)) << mean.by;
+    if (mean.by != "trace") continue;
+    EXPECT_NEAR(mean.micro_interval->lo, sure[0].intervals.tau_open_loop->lo, 1e-9);
+    EXPECT_NEAR(mean.macro_interval->hi, sure[0].intervals.tau_open_loop->hi, 1e-9);
+  }
+  for (const Stratum& stratum : result.strata) EXPECT_TRUE(stratum.tau_draws.empty());
+}
+
 Stratum stratum(const std::string& trace, const std::string& by, double anchors, double tau) {
   Stratum out;
   out.trace = trace;

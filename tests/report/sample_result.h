@@ -140,6 +140,7 @@ inline ReplayResult anchors_result() {
   stratum.survival = 0.43;
   stratum.tau_open_loop = 1.6;
   stratum.predicted_conditional = 0.458;
+  stratum.intervals.tau_open_loop = Range{1.5, 1.7};
   result.strata.push_back(stratum);
   stratum.by = "depth";
   stratum.label = "positions 0-63";
@@ -149,11 +150,23 @@ inline ReplayResult anchors_result() {
   stratum.label = "positions 64-127";
   stratum.tau_open_loop = 1.25;
   stratum.predicted_conditional = std::nullopt;
+  stratum.intervals.tau_open_loop = std::nullopt;
   stratum.worst = true;
   result.strata.push_back(stratum);
-  result.strata_means.push_back({"", "probabilistic", sample_sampling(1), "trace", 1.6, 1.6});
   result.strata_means.push_back(
-      {"code.h5", "probabilistic", sample_sampling(1), "depth", 1.5, 1.5});
+      {"", "probabilistic", sample_sampling(1), "trace", 1.6, 1.6, {}, {}});
+  result.strata_means.push_back({"code.h5", "probabilistic", sample_sampling(1), "depth", 1.5, 1.5,
+                                 Range{1.4, 1.6}, std::nullopt});
+  VerificationPair pair;
+  pair.domain = "code";
+  pair.policy = "fixed";
+  pair.parameters = {{"length", std::int64_t{2}}};
+  pair.greedy = {"code_t0.h5", sample_sampling(0), false, 2.25, 0.75};
+  pair.probabilistic = {"code.h5", sample_sampling(1), false, 1.5, 0.5};
+  pair.tau_difference = 0.75;
+  pair.tau_interval = Range{0.5, 1};
+  pair.efficiency_difference = 0.25;
+  result.pairs.push_back(pair);
   result.notes = {"code.h5: a \"note\""};
   return result;
 }

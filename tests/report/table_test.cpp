@@ -17,9 +17,9 @@ cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 code.h5, probabilistic
 anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperature 1, code, 5 near ties
 
-k  survival  predicted  conditional  predicted conditional    ece
-1     0.430      0.458        0.430                  0.458  0.041
-2     0.172          -        0.412                  0.458  0.041
+k  survival            95 %  predicted  conditional  predicted conditional    ece
+1     0.430  [0.400, 0.460]      0.458        0.430                  0.458  0.041
+2     0.172               -          -        0.412                  0.458  0.041
 
 rank  policy                                                  tau  verified  verified se  acceptance %  cost/round  tokens/cost              95 %  speedup  notes
    1  none                                                  1.000     0.000            -             -       1.450       0.6897  [0.6897, 0.6897]    1.000
@@ -29,11 +29,17 @@ rank  policy                                                  tau  verified  ver
 rank  bound                    tau  verified  acceptance %  cost/round  tokens/cost              95 %  speedup
    -  oracle bound=shortest  1.483     1.204          40.1       2.516       0.5890  [0.5711, 0.6062]    0.855
 
-part                        blocks  survival of 1  predicted  tau, full blocks  notes
-positions 0-63                 192          0.430      0.458             1.750
-positions 64-127               192          0.430          -             1.250  worst
-mean of the parts (macro)        -              -          -             1.500
-mean of the blocks (micro)       -              -          -             1.500
+part                        blocks  survival of 1  predicted  tau, full blocks            95 %  notes
+positions 0-63                 192          0.430      0.458             1.750  [1.500, 1.700]
+positions 64-127               192          0.430          -             1.250               -  worst
+mean of the parts (macro)        -              -          -             1.500  [1.400, 1.600]
+mean of the blocks (micro)       -              -          -             1.500               -
+
+greedy code_t0.h5 at temperature 0 beside probabilistic code.h5 at temperature 1
+domain code
+
+policy          tau, greedy  probabilistic  difference              95 %  tokens/cost, greedy  probabilistic  difference
+fixed length=2        2.250          1.500      0.7500  [0.5000, 1.0000]               0.7500         0.5000      0.2500
 )out");
 }
 
@@ -100,11 +106,11 @@ TEST(Table, ComparesTracesWhereThereAreSeveral) {
   EXPECT_EQ(text.substr(at), R"out(
 all traces
 
-trace                       blocks  survival of 1  predicted  tau, full blocks  notes
-code.h5 (code)                 765          0.430      0.458             1.600
-prose.h5                       765          0.430      0.458             1.600  worst
-mean of the parts (macro)        -              -          -             1.600
-mean of the blocks (micro)       -              -          -             1.600
+trace                       blocks  survival of 1  predicted  tau, full blocks            95 %  notes
+code.h5 (code)                 765          0.430      0.458             1.600  [1.500, 1.700]
+prose.h5                       765          0.430      0.458             1.600  [1.500, 1.700]  worst
+mean of the parts (macro)        -              -          -             1.600               -
+mean of the blocks (micro)       -              -          -             1.600               -
 )out");
 }
 
@@ -176,6 +182,7 @@ TEST(Table, GivesCostsFourDigitsInAnyUnit) {
     result.results[0].tokens_per_cost = std::nullopt;
     result.results[0].speedup = std::nullopt;
     result.results[0].intervals = {};
+    result.pairs.clear();
     result.strata_means.clear();
     std::string text = render(result, OutputFormat::table);
     text.pop_back();
@@ -213,10 +220,10 @@ cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 
 anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperature 1, code, 5 near ties
 
-| k | survival | predicted | conditional | predicted conditional | ece |
-| ---: | ---: | ---: | ---: | ---: | ---: |
-| 1 | 0.430 | 0.458 | 0.430 | 0.458 | 0.041 |
-| 2 | 0.172 | - | 0.412 | 0.458 | 0.041 |
+| k | survival | 95 % | predicted | conditional | predicted conditional | ece |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | 0.430 | \[0.400, 0.460\] | 0.458 | 0.430 | 0.458 | 0.041 |
+| 2 | 0.172 | - | - | 0.412 | 0.458 | 0.041 |
 
 | rank | policy | tau | verified | verified se | acceptance % | cost/round | tokens/cost | 95 % | speedup | notes |
 | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
@@ -228,12 +235,20 @@ anchors, 768 positions in 3 sequences, vocabulary 8192, block size 2, temperatur
 | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | - | oracle bound=shortest | 1.483 | 1.204 | 40.1 | 2.516 | 0.5890 | \[0.5711, 0.6062\] | 0.855 |
 
-| part | blocks | survival of 1 | predicted | tau, full blocks | notes |
-| --- | ---: | ---: | ---: | ---: | --- |
-| positions 0-63 | 192 | 0.430 | 0.458 | 1.750 | |
-| positions 64-127 | 192 | 0.430 | - | 1.250 | worst |
-| mean of the parts (macro) | - | - | - | 1.500 | |
-| mean of the blocks (micro) | - | - | - | 1.500 | |
+| part | blocks | survival of 1 | predicted | tau, full blocks | 95 % | notes |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+| positions 0-63 | 192 | 0.430 | 0.458 | 1.750 | \[1.500, 1.700\] | |
+| positions 64-127 | 192 | 0.430 | - | 1.250 | - | worst |
+| mean of the parts (macro) | - | - | - | 1.500 | \[1.400, 1.600\] | |
+| mean of the blocks (micro) | - | - | - | 1.500 | - | |
+
+### greedy code_t0.h5 at temperature 0 beside probabilistic code.h5 at temperature 1
+
+domain code
+
+| policy | tau, greedy | probabilistic | difference | 95 % | tokens/cost, greedy | probabilistic | difference |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| fixed length=2 | 2.250 | 1.500 | 0.7500 | \[0.5000, 1.0000\] | 0.7500 | 0.5000 | 0.2500 |
 )out");
 }
 

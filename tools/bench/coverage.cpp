@@ -104,20 +104,22 @@ const std::vector<std::pair<std::string, Policy>> kPolicies = {
 Named numbers_of(const OutcomeTable& table, std::uint64_t seed) {
   Named out;
   const Resampling resampling = anchor_resampling(table, seed, kConfidence);
-  RoundFlow flow;
+  const CellMap map = map_cells(resampling);
+  RoundFlow flow(map);
+  LoopScratch loop_scratch;
   RowSums sums;
   IntervalScratch scratch;
   std::vector<PolicyResult> rows;
   std::vector<std::vector<float>> efficiency;
   for (const auto& [name, policy] : kPolicies) {
-    const ClosedLoop loop = closed_loop(table, policy, kCost, flow);
+    const ClosedLoop loop = closed_loop(table, policy, kCost, flow, loop_scratch);
     PolicyResult& row = rows.emplace_back();
     row.tau = loop.tau;
     row.verified_per_round = loop.verified;
     row.acceptance_rate = (loop.tau - 1) / *loop.verified;
     row.cost_per_round = round_cost(kCost, *loop.verified);
     row.tokens_per_cost = loop.tau / *row.cost_per_round;
-    sum_cells(flow, {}, resampling, sums);
+    sum_cells(flow, sums);
     efficiency.emplace_back(resampling.draws());
     row_intervals(resampling, sums, kCost, true, scratch, row, efficiency.back().data());
     out[name + ": tau"] = {row.tau, row.intervals.tau};
