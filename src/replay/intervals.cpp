@@ -96,15 +96,15 @@ std::optional<Range> percentile_range(std::vector<double>& values, double confid
   return Range{order_statistic(values, tail * last), order_statistic(values, (1 - tail) * last)};
 }
 
-Resampling::Resampling(const std::vector<std::int64_t>& offsets, std::int64_t block,
+Resampling::Resampling(const std::vector<std::int64_t>& offsets, std::int64_t reach,
                        std::int32_t repeats, std::uint64_t seed, double confidence)
     : confidence_(confidence) {
-  cut_cells(offsets, block);
+  cut_cells(offsets, reach);
   if (!possible()) return;
   const auto blocks = static_cast<double>(blocks_per_draw_);
-  widening_ = std::sqrt(blocks / (blocks - 1)) *
-              student_quantile((1 + confidence) / 2, blocks - 1) /
-              normal_quantile((1 + confidence) / 2);
+  widening_ *= std::sqrt(blocks / (blocks - 1)) *
+               student_quantile((1 + confidence) / 2, blocks - 1) /
+               normal_quantile((1 + confidence) / 2);
   picks_.reserve(draws() * static_cast<std::size_t>(blocks_per_draw_));
   for (std::size_t draw = 0; draw < draws(); ++draw) {
     for (std::int64_t b = 0; b < blocks_per_draw_; ++b) {
@@ -130,7 +130,7 @@ Resampling::Resampling(const std::vector<std::int64_t>& offsets, std::int64_t bl
   }
 }
 
-void Resampling::cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block) {
+void Resampling::cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t reach) {
   std::vector<std::int64_t> bounds;  // of the sequences that have positions
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
     if (offsets[s + 1] > offsets[s]) bounds.push_back(offsets[s]);
@@ -157,10 +157,14 @@ void Resampling::cut_cells(const std::vector<std::int64_t>& offsets, std::int64_
     }
     const std::int64_t least = (positions + kMaxBlocksPerDraw - 1) / kMaxBlocksPerDraw;
     const std::int64_t most = std::max<std::int64_t>(1, positions / kWantedBlocks);
-    const std::int64_t length = std::max(least, std::min(block, most));
+    const std::int64_t length = std::max(least, std::min(kReachesPerBlock * reach, most));
     if (length > 0) {
       block_cells_ = static_cast<std::size_t>((length + cell - 1) / cell);
-      blocks_per_draw_ = positions / (static_cast<std::int64_t>(block_cells_) * cell);
+      const std::int64_t whole = static_cast<std::int64_t>(block_cells_) * cell;
+      blocks_per_draw_ = positions / whole;
+      // Blocks that are short of the reach lose more than half; nothing makes up for that.
+      const auto lost = static_cast<double>(std::min(reach, whole / 2));
+      widening_ = std::sqrt(static_cast<double>(whole) / (static_cast<double>(whole) - lost));
     }
   }
   cell_starts_.push_back(positions);
@@ -257,9 +261,7 @@ std::optional<Range> Resampling::biased_interval(double estimate, std::vector<do
 }
 
 Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed, double confidence) {
-  constexpr std::int64_t reaches = 8;
-  return {table.sequence_offsets, reaches * (table.block_size + 1), table.repeats, seed,
-          confidence};
+  return {table.sequence_offsets, table.block_size + 1, table.repeats, seed, confidence};
 }
 
 CellMap map_cells(const Resampling& resampling, const std::vector<std::size_t>& order) {

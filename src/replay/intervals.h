@@ -22,6 +22,9 @@ inline constexpr double kFewRounds = 200;
 inline constexpr std::int32_t kBootstrapDraws = 400;
 /// Positions are summed up in at most this many cells before they are resampled.
 inline constexpr std::int64_t kMaxCells = 1024;
+/// Length of a moving block in reaches of the dependence between neighbours, of which it leaves
+/// little.
+inline constexpr std::int64_t kReachesPerBlock = 8;
 /// At most this many blocks make up a draw.
 inline constexpr std::int64_t kMaxBlocksPerDraw = 256;
 
@@ -34,15 +37,18 @@ inline constexpr std::int64_t kMaxBlocksPerDraw = 256;
 /// wrapped at its end (moving blocks; Künsch 1989, Politis & Romano 1992), long enough that the
 /// text has forgotten its start. Intervals are percentiles of the draws, widened about the estimate
 /// by Student's t and n/(n-1) for the number of blocks, without which a handful of blocks would
-/// look surer than it is (Hesterberg 2015). Over their sampling error the repeats of the worlds are
-/// resampled too. How often the intervals cover: tools/bench/README.md.
+/// look surer than it is (Hesterberg 2015), and for runs by l/(l - r): cutting a text into runs of
+/// l positions loses the dependence across the cuts, which reaches over r of them. Over their
+/// sampling error the repeats of the worlds are resampled too. How often the intervals cover:
+/// tools/bench/README.md.
 ///
 /// A pure function of its arguments.
 class Resampling {
  public:
-  /// `offsets`: [sequences + 1] as in an OutcomeTable; `block`: positions of a moving block where
-  /// the text is long enough (≥ 1). `repeats` 0: no worlds. `confidence` in (0, 1).
-  Resampling(const std::vector<std::int64_t>& offsets, std::int64_t block, std::int32_t repeats,
+  /// `offsets`: [sequences + 1] as in an OutcomeTable; `reach`: positions over which neighbours
+  /// depend on each other (≥ 1); a moving block has kReachesPerBlock times as many where the text
+  /// is long enough. `repeats` 0: no worlds. `confidence` in (0, 1).
+  Resampling(const std::vector<std::int64_t>& offsets, std::int64_t reach, std::int32_t repeats,
              std::uint64_t seed, double confidence);
 
   /// False where there is only one block (or none): no interval exists.
@@ -81,7 +87,7 @@ class Resampling {
   void widen(double estimate, std::vector<double>& values) const;
 
  private:
-  void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t block);
+  void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t reach);
   void block_sums(const double* cells, std::size_t columns, std::vector<double>& out) const;
 
   struct Ring {
@@ -97,8 +103,7 @@ class Resampling {
   std::vector<double> repeat_weight_;  ///< [draws, repeats] share of each repeat minus 1/repeats
 };
 
-/// The resampling of an anchors trace: moving blocks of eight draft blocks' reach, 8 (P + 1)
-/// positions, which leave little of the dependence between neighbours.
+/// The resampling of an anchors trace, where a draft block reaches over P + 1 positions.
 [[nodiscard]] Resampling anchor_resampling(const OutcomeTable& table, std::uint64_t seed,
                                            double confidence);
 

@@ -7,14 +7,13 @@ namespace dspark {
 std::optional<Ledger> make_ledger(const PolicyResult& row, const RoundFlow& flow,
                                   const LinearCost& cost, std::int32_t block_size,
                                   bool speculates) {
-  if (!row.rounds || !row.tokens || !row.verified_per_round || !(*row.rounds > 0)) {
-    return std::nullopt;
-  }
+  const double rounds = flow.total(RoundFlow::rounds);
+  if (!row.verified_per_round || !(rounds > 0)) return std::nullopt;
   Ledger out;
-  out.rounds = *row.rounds;
+  out.rounds = rounds;
   out.proposed = speculates ? out.rounds * block_size : 0;
   out.verified = out.rounds * *row.verified_per_round;
-  out.accepted = *row.tokens - out.rounds;
+  out.accepted = flow.total(RoundFlow::tokens) - out.rounds;
   out.wasted = out.verified - out.accepted;
   out.draft_cost = speculates ? out.rounds * cost.draft : 0;
   out.verify_cost =
@@ -25,11 +24,14 @@ std::optional<Ledger> make_ledger(const PolicyResult& row, const RoundFlow& flow
   if (row.cost_per_round && step_cost(cost) > 0) {
     out.break_even_tau = *row.cost_per_round / step_cost(cost);
   }
-  for (const double rounds : flow.scheduled_rounds()) {
-    out.scheduled_histogram.push_back(rounds / out.rounds);
+  const bool weighted = row.off_policy && row.verified_per_round_se;
+  if (!weighted) {
+    for (const double count : flow.scheduled_rounds()) {
+      out.scheduled_histogram.push_back(count / rounds);
+    }
   }
-  for (const double rounds : flow.accepted_rounds()) {
-    out.accepted_histogram.push_back(rounds / out.rounds);
+  for (const double count : flow.accepted_rounds()) {
+    out.accepted_histogram.push_back(count / rounds);
   }
   return out;
 }

@@ -285,8 +285,6 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   if (!tau.mean()) return row;
   row.tau = tau.mean();
   row.tau_se = tau.standard_error();
-  row.rounds = tau.count();
-  row.tokens = tau.count() * *tau.mean();
   row.verified_per_round = verified.mean();
   if (sees_confidences) row.verified_per_round_se = verified.standard_error();
   row.effective_samples = weights[static_cast<std::size_t>(deepest)].value();

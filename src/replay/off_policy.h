@@ -45,9 +45,9 @@ inline constexpr double kMinEffectiveSamples = 100;
 /// verification: also the bracket tau_lo, tau_hi over runs along the text, a run being censored
 /// where draft and target argmax agree on a token that is not the recorded one (ended there; all
 /// its drafts accepted). Exact in expectation for causal rules and for deterministic drafts; a rule
-/// that is neither gets no estimates. No number where no block is whole. `rounds` are the blocks,
-/// `tokens` what they emit. `flow`: the parts, block by block; its accepted lengths are unbiased
-/// estimates that add up to the blocks but for their error.
+/// that is neither gets no estimates. No number where no block is whole. `flow`: the parts, each
+/// block being one round; its lengths are unbiased estimates, those accepted add up to the blocks
+/// but for their error, and those scheduled may be negative where they were weighted.
 [[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
                                                const LinearCost& cost, Verification verification);
 [[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,

@@ -23,8 +23,8 @@
 namespace dspark {
 namespace {
 
-// Rounds of a moving block: a round does not reach into the next, but what is written does.
-constexpr std::int64_t kRoundsOfDependence = 8;
+// A round does not reach into the next.
+constexpr std::int64_t kRoundsOfDependence = 1;
 
 /// Rows that rest on too few effective samples keep their estimates and are not ranked.
 bool is_refused(const PolicyResult& row) {

@@ -76,7 +76,7 @@ struct Ledger {
   double rounds_trimmed = 0;             ///< rounds that verified no draft although they had some
   std::optional<double>
       break_even_tau;  ///< the tau at which this cost per round equals decoding without speculation
-  std::vector<double> scheduled_histogram;  ///< [P+1] share of rounds by verified length
+  std::vector<double> scheduled_histogram;  ///< [P+1] share of rounds by verified length; or empty
   std::vector<double> accepted_histogram;   ///< [P+1] share of rounds by accepted drafts
 };
 
@@ -150,7 +150,7 @@ struct PolicyResult {
                                          ///< greedy along a sampled text)
   std::optional<std::int64_t> censored_rounds;
   std::optional<double> censored_share;  ///< off-policy greedy rows: of the blocks looked at
-  std::optional<double> rounds;  ///< off-policy rows: the blocks that the estimate is a mean of
+  std::optional<double> rounds;
   std::optional<double> tokens;
   std::optional<double> accepted_per_round;
   std::optional<double> verified_per_round, verified_per_round_se, verified_per_round_on_trajectory;

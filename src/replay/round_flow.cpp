@@ -10,11 +10,15 @@ void RoundFlow::begin(std::int32_t block_size, std::int32_t repeats) {
   trimmed_ = 0;
 }
 
+double RoundFlow::total(std::size_t column) const {
+  double sum = 0;
+  for (std::size_t at = column; at < cells_.size(); at += columns()) sum += cells_[at];
+  return sum;
+}
+
 std::vector<double> RoundFlow::scheduled_rounds() const {
-  std::vector<double> sums(static_cast<std::size_t>(block_size_) + 1, 0.0);
-  for (std::size_t cell = 0; cell < cells_.size(); cell += columns()) {
-    for (std::size_t l = 0; l < sums.size(); ++l) sums[l] += cells_[cell + scheduled + l];
-  }
+  std::vector<double> sums;
+  for (std::size_t column = scheduled; column < columns(); ++column) sums.push_back(total(column));
   return sums;
 }
 

@@ -63,6 +63,8 @@ class RoundFlow {
   }
   /// [cells, columns()]
   [[nodiscard]] const std::vector<double>& cells() const { return cells_; }
+  /// A column over all cells.
+  [[nodiscard]] double total(std::size_t column) const;
   /// [P+1] expected rounds by drafts verified, and by drafts accepted.
   [[nodiscard]] std::vector<double> scheduled_rounds() const;
   [[nodiscard]] const std::vector<double>& accepted_rounds() const { return accepted_; }

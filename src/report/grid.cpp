@@ -282,7 +282,8 @@ Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
                                          : std::string(kMissing);
   });
   const auto add_histogram = [&](const char* what, std::vector<double> Ledger::*field) {
-    const std::size_t size = (rows.front()->ledger.value().*field).size();
+    std::size_t size = 0;
+    for (const PolicyResult* row : rows) size = std::max(size, (row->ledger.value().*field).size());
     for (std::size_t length = 0; length < size; ++length) {
       add(fmt::format("rounds that {} {} %", what, length), [&](const Ledger& ledger) {
         const std::vector<double>& shares = ledger.*field;

@@ -125,7 +125,9 @@ std::string json_range(const std::optional<Range>& range) {
   return "[" + shortest(range->lo) + ", " + shortest(range->hi) + "]";
 }
 
+// Numbers, or null where there are none.
 std::string json_numbers(const std::vector<double>& values) {
+  if (values.empty()) return "null";
   std::string out = "[";
   for (const double value : values) out += (out.size() > 1 ? ", " : "") + json_number(value);
   return out + "]";

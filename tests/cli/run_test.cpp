@@ -154,6 +154,10 @@ TEST_F(Run, ASettingThatWasNotRecordedIsEstimatedAndNotRankedOnFewSamples) {
     EXPECT_EQ(row["tokens_per_cost"].is_null(), !recorded) << row;
     EXPECT_EQ(row["speedup"].is_null(), !recorded) << row;
     EXPECT_EQ(row["rounds"].is_null(), !recorded) << row;
+    EXPECT_TRUE(row["interval"]["tau"].is_array()) << row;
+    EXPECT_TRUE(row["interval"]["verified_per_round"].is_array()) << row;
+    EXPECT_EQ(row["interval"]["tokens_per_cost"].is_null(), !recorded) << row;
+    EXPECT_GT(row["ledger"]["rounds"].get<double>(), 0) << row;
     estimates += recorded ? 0 : 1;
   }
   EXPECT_EQ(bounds, 3U);
@@ -181,6 +185,16 @@ TEST_F(Run, GreedyVerificationOfASampledTraceHasABracket) {
     ++greedy;
   }
   EXPECT_EQ(2 * greedy, result["results"].size() - bounds);
+  // Each policy stands beside itself; the bounds do not.
+  EXPECT_EQ(result["pairs"].size(), greedy);
+  for (const auto& pair : result["pairs"]) {
+    EXPECT_TRUE(pair["greedy"]["off_policy"].get<bool>());
+    EXPECT_FALSE(pair["probabilistic"]["off_policy"].get<bool>());
+    EXPECT_EQ(pair["greedy"]["trace"], pair["probabilistic"]["trace"]);
+    EXPECT_DOUBLE_EQ(
+        pair["difference"]["tau"].get<double>(),
+        pair["greedy"]["tau"].get<double>() - pair["probabilistic"]["tau"].get<double>());
+  }
 }
 
 TEST_F(Run, GreedyDraftsWithSampledVerificationNeedNoWorlds) {

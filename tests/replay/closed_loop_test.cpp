@@ -213,9 +213,7 @@ TEST(ClosedLoop, GivesPartsThatAddUpToItsNumbersAndDoNotDependOnWhatWasThere) {
     EXPECT_EQ(used.trimmed(), fresh.trimmed());
 
     ASSERT_EQ(fresh.cells().size(), 2 * fresh.columns());
-    const auto total = [&](std::size_t column) {
-      return fresh.cells()[column] + fresh.cells()[fresh.columns() + column];
-    };
+    const auto total = [&](std::size_t column) { return fresh.total(column); };
     EXPECT_GT(fresh.cells()[RoundFlow::tokens], 0);
     EXPECT_NEAR(total(RoundFlow::rounds), loop.rounds, 1e-9);
     EXPECT_NEAR(total(RoundFlow::tokens), loop.tokens, 1e-9);

@@ -75,7 +75,7 @@ TEST(Resampling, TakesWholeSequencesWhereThereAreEnough) {
 }
 
 TEST(Resampling, TakesBlocksOfPositionsWhereThereAreFew) {
-  const Resampling resampling({0, 256, 512, 768}, 32, 0, 0, 0.95);
+  const Resampling resampling({0, 256, 512, 768}, 4, 0, 0, 0.95);
   EXPECT_EQ(resampling.blocks_per_draw(), 24);
   // A mark at one position is in 32 of the 768 blocks: once per draw, on average.
   std::vector<double> cells(768, 0.0), scratch, sums;
