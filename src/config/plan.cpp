@@ -475,8 +475,7 @@ Plan parse_plan(const std::string& text, const std::string& name) {
 }
 
 Plan read_plan(const std::string& path) {
-  return parse_plan(read_text_file(path, kMaxPolicyFileBytes, "policy file"),
-                    text_file_name(path));
+  return parse_plan(read_text_file(path, kMaxPolicyFileBytes, "policy file"), text_file_name(path));
 }
 
 }  // namespace dspark

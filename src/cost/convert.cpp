@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -87,8 +87,7 @@ CostTable to_one_dimension(const CostTable& table, CostFormat to, std::int64_t p
       out.tokens.value.push_back(ms);
     }
     if (out.tokens.empty()) {
-      throw policy_error(table.file,
-                         fmt::format("no time for {} tokens per request", per_request),
+      throw policy_error(table.file, fmt::format("no time for {} tokens per request", per_request),
                          "choose another number of tokens per request");
     }
   }
@@ -122,8 +121,8 @@ std::optional<double> measured_slope(const std::vector<CostLine>& lines, std::in
     if (curve.at.front() > from || curve.at.back() < to) continue;
     const auto next = std::upper_bound(curve.at.begin(), curve.at.end(), from);
     const auto i = static_cast<std::size_t>(next - curve.at.begin()) - 1;
-    sum += (curve.value[i + 1] - curve.value[i]) /
-           static_cast<double>(curve.at[i + 1] - curve.at[i]);
+    sum +=
+        (curve.value[i + 1] - curve.value[i]) / static_cast<double>(curve.at[i + 1] - curve.at[i]);
     ++count;
   }
   if (count == 0) return std::nullopt;
@@ -141,13 +140,10 @@ std::vector<double> fill_slopes(const std::vector<std::optional<double>>& slopes
     const auto is_known = [](const std::optional<double>& slope) { return slope.has_value(); };
     const auto here = slopes.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = std::find_if(here, slopes.end(), is_known);
-    const auto before =
-        std::find_if(std::make_reverse_iterator(here), slopes.rend(), is_known);
+    const auto before = std::find_if(std::make_reverse_iterator(here), slopes.rend(), is_known);
     const double left = before == slopes.rend() ? 0 : **before;
     const double right = after == slopes.end() ? 0 : **after;
-    filled[i] = before == slopes.rend() ? right
-                : after == slopes.end() ? left
-                                        : (left + right) / 2;
+    filled[i] = before == slopes.rend() ? right : after == slopes.end() ? left : (left + right) / 2;
   }
   return filled;
 }
@@ -171,7 +167,8 @@ Parts parts_of_lines(const std::vector<CostLine>& lines) {
   for (const CostLine& line : lines) {
     double left = 0;
     for (std::size_t i = 0; i < line.ms.size(); ++i) {
-      const auto at = std::lower_bound(parts.tokens.at.begin(), parts.tokens.at.end(), line.ms.at[i]);
+      const auto at =
+          std::lower_bound(parts.tokens.at.begin(), parts.tokens.at.end(), line.ms.at[i]);
       left += line.ms.value[i] -
               parts.tokens.value[static_cast<std::size_t>(at - parts.tokens.at.begin())];
     }

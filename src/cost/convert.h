@@ -12,9 +12,9 @@ namespace dspark {
 
 /// Where a converted table differs from its source.
 struct CostDifference {
-  std::int64_t compared = 0;   ///< places
-  std::int64_t changed = 0;    ///< of these, by more than rounding (one part in 10^9)
-  std::int64_t requests = 0;   ///< of the largest difference
+  std::int64_t compared = 0;  ///< places
+  std::int64_t changed = 0;   ///< of these, by more than rounding (one part in 10^9)
+  std::int64_t requests = 0;  ///< of the largest difference
   std::int64_t tokens = 0;
   double before_ms = 0;
   double after_ms = 0;
@@ -23,8 +23,8 @@ struct CostDifference {
 struct CostConversion {
   CostTable table;
   CostDifference at_probes;       ///< at the probes of the source
-  CostDifference between_probes;  ///< between them and beyond the last: at most three places of each
-                                  ///< gap, of at most 1000 probes of each axis
+  CostDifference between_probes;  ///< between them and beyond the last: at most three places of
+                                  ///< each gap, of at most 1000 probes of each axis
   std::vector<std::string> lost;  ///< what the format has no place for, one line each
 };
 

@@ -33,8 +33,9 @@ double linear_at(const CostCurve& curve, double x, Beyond below, Beyond above) {
     if (above == Beyond::clamp || last == 0) return curve.value[last];
     return curve.value[last] + std::max(0.0, slope(curve, last - 1)) * (x - last_x);
   }
-  const auto next = std::upper_bound(curve.at.begin(), curve.at.end(), x,
-                                     [](double a, std::int64_t b) { return a < static_cast<double>(b); });
+  const auto next =
+      std::upper_bound(curve.at.begin(), curve.at.end(), x,
+                       [](double a, std::int64_t b) { return a < static_cast<double>(b); });
   const auto i = static_cast<std::size_t>(next - curve.at.begin()) - 1;
   const auto at = static_cast<double>(curve.at[i]);
   if (x == at) return curve.value[i];
@@ -46,7 +47,8 @@ double linear_at(const CostCurve& curve, double x, Beyond below, Beyond above) {
 
 double floor_at(const CostCurve& curve, std::int64_t x) {
   const auto next = std::upper_bound(curve.at.begin(), curve.at.end(), x);
-  const auto i = next == curve.at.begin() ? 0 : static_cast<std::size_t>(next - curve.at.begin()) - 1;
+  const auto i =
+      next == curve.at.begin() ? 0 : static_cast<std::size_t>(next - curve.at.begin()) - 1;
   return curve.value[i];
 }
 

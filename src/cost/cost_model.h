@@ -36,8 +36,8 @@ class CostModel {
   explicit CostModel(CostTable table);
 
   /// The verify forward of `requests` requests with `tokens` tokens in all, anchors included
-  /// (tokens ≥ requests ≥ 1), after rounding the tokens up to a bucket. NaN where an exact table has
-  /// no such cell: its request count is the graph's batch, padding included.
+  /// (tokens ≥ requests ≥ 1), after rounding the tokens up to a bucket. NaN where an exact table
+  /// has no such cell: its request count is the graph's batch, padding included.
   [[nodiscard]] double verify(std::int64_t requests, std::int64_t tokens) const;
   /// Drafting one block for each request. Drafts that are not given cost nothing; between the
   /// request counts of a list the time is linear, the last slope goes on beyond, the first value
@@ -74,8 +74,8 @@ class CostModel {
   /// The same by (requests, cost), increasing.
   void set_draft(const std::vector<std::pair<std::int64_t, double>>& by_requests);
   void set_overhead(double per_step);
-  /// Token counts of captured graphs, increasing: a step is charged for the next one at or above its
-  /// tokens, and above the last for its tokens. Empty: none.
+  /// Token counts of captured graphs, increasing: a step is charged for the next one at or above
+  /// its tokens, and above the last for its tokens. Empty: none.
   void set_buckets(std::vector<std::int64_t> buckets);
   [[nodiscard]] const std::vector<std::int64_t>& buckets() const { return buckets_; }
 

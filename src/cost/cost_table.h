@@ -62,15 +62,15 @@ struct CostTable {
   std::vector<CostRow> rows;
   bool clamps_below = false;  ///< `rows`: no continuation below the fewest tokens of a row
 
-  CostCurve draft;                 ///< rows, mlx: ms of drafting a block, by requests; may be empty
+  CostCurve draft;  ///< rows, mlx: ms of drafting a block, by requests; may be empty
   /// rows: the drafted tokens of each entry of `draft`, where they are stated; no part of the cost.
   std::vector<std::optional<std::int64_t>> draft_tokens;
   std::optional<double> overhead;  ///< mlx, rows: ms per speculative step besides
 
-  std::int64_t max_batch_tokens = 0;           ///< sglang_1d; no part of the lookup
-  std::int64_t max_draft_len = 0;              ///< trtllm_exact: drafts of a full block
-  std::optional<double> min_predicted_gain;    ///< trtllm, trtllm_exact: a setting of the policy
-  std::vector<std::string> notes;              ///< what was chosen when reading
+  std::int64_t max_batch_tokens = 0;         ///< sglang_1d; no part of the lookup
+  std::int64_t max_draft_len = 0;            ///< trtllm_exact: drafts of a full block
+  std::optional<double> min_predicted_gain;  ///< trtllm, trtllm_exact: a setting of the policy
+  std::vector<std::string> notes;            ///< what was chosen when reading
   /// Top-level entries that have no part in the cost (key, JSON): written back in the same format.
   std::vector<std::pair<std::string, std::string>> carried;
 };

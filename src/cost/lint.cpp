@@ -91,10 +91,11 @@ void add_plateau(std::vector<CostProblem>& problems, const std::vector<CostLine>
   if (line == nullptr || widest.span < kPlateauSpan) return;
   problems.push_back(
       {CostSeverity::warning, line->where,
-       fmt::format("from {} to {} tokens the time stays within 2 % ({}): a plateau of the hardware, "
-                   "or the budgets of the profile were not honoured",
-                   line->ms.at[widest.first], line->ms.at[widest.last],
-                   ms_text(line->ms.value[widest.first]))});
+       fmt::format(
+           "from {} to {} tokens the time stays within 2 % ({}): a plateau of the hardware, "
+           "or the budgets of the profile were not honoured",
+           line->ms.at[widest.first], line->ms.at[widest.last],
+           ms_text(line->ms.value[widest.first]))});
 }
 
 void add_single_measurements(std::vector<CostProblem>& problems,

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "cost/cost_table.h"
@@ -68,9 +68,9 @@ std::vector<std::int64_t> read_places(const JsonNode& list, std::int64_t least) 
   for (const JsonNode& item : list.items(kMaxCostProbes)) {
     places.push_back(item.integer(least, kMaxCostTokens));
     if (places.size() > 1 && places.back() <= places[places.size() - 2]) {
-      item.fail(fmt::format("{} does not increase from {}", places.back(),
-                            places[places.size() - 2]),
-                "sort the probes, each once");
+      item.fail(
+          fmt::format("{} does not increase from {}", places.back(), places[places.size() - 2]),
+          "sort the probes, each once");
     }
   }
   return places;
@@ -89,9 +89,10 @@ CostCurve read_lists(const JsonNode& node, const std::string& places, std::int64
   curve.at = read_places(node.require(places), least);
   curve.value = read_values(node.require(values), get);
   if (curve.at.size() != curve.value.size()) {
-    node.require(values).fail(fmt::format("{} for {} in '{}'", count_text(curve.value.size(), "value"),
-                                          count_text(curve.at.size(), "probe"), places),
-                              "give one for each");
+    node.require(values).fail(
+        fmt::format("{} for {} in '{}'", count_text(curve.value.size(), "value"),
+                    count_text(curve.at.size(), "probe"), places),
+        "give one for each");
   }
   return curve;
 }
@@ -161,10 +162,10 @@ CostTable read_sglang_1d(const JsonNode& root) {
   CostTable table;
   table.format = CostFormat::sglang_1d;
   table.rates = true;
-  table.tokens = read_filled_lists(root, "sample_batch_tokens", 1, "sample_steps_per_sec",
-                                   read_time);
-  table.max_batch_tokens = root.require("max_batch_tokens")
-                               .integer(table.tokens.at.back(), kMaxCostTokens);
+  table.tokens =
+      read_filled_lists(root, "sample_batch_tokens", 1, "sample_steps_per_sec", read_time);
+  table.max_batch_tokens =
+      root.require("max_batch_tokens").integer(table.tokens.at.back(), kMaxCostTokens);
   carry_others(table, root, {"sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens"});
   return table;
 }
@@ -175,8 +176,7 @@ CostTable read_sglang_2d(const JsonNode& root) {
   table.constant = read_time(root.require("bias_seconds"));
   table.requests = read_filled_lists(root, "bs_probes", 1, "alpha_seconds", read_signed_part);
   table.tokens = read_filled_lists(root, "m_probes", 0, "theta_seconds", read_signed_part);
-  const double least =
-      table.constant + least_or_zero(table.requests) + least_or_zero(table.tokens);
+  const double least = table.constant + least_or_zero(table.requests) + least_or_zero(table.tokens);
   if (!(least > 0)) {
     root.require("theta_seconds")
         .fail(fmt::format("the least sum of bias, alpha and theta is {} s, not above 0",
@@ -196,8 +196,7 @@ CostTable read_trtllm(const JsonNode& root) {
   table.tokens = read_filled_lists(root, "token_counts", 0, "step_time_ms", read_time);
   if (const auto fixed = root.find("fixed_overhead_ms")) table.constant = read_part(*fixed);
   if (root.has("batch_sizes") || root.has("batch_overhead_ms")) {
-    table.requests =
-        read_lists(root, "batch_sizes", 1, "batch_overhead_ms", read_part);
+    table.requests = read_lists(root, "batch_sizes", 1, "batch_overhead_ms", read_part);
   }
   if (const auto gain = root.find("minimum_predicted_gain")) {
     table.min_predicted_gain = gain->not_negative();
@@ -257,8 +256,7 @@ Fingerprint read_fingerprint(const JsonNode& root) {
 
 CostRow read_cells(const JsonNode& node, std::int64_t batch, std::int64_t max_draft_len) {
   node.check_keys({"token_counts", "step_time_ms"});
-  CostRow row = {batch,
-                 read_filled_lists(node, "token_counts", 0, "step_time_ms", read_time)};
+  CostRow row = {batch, read_filled_lists(node, "token_counts", 0, "step_time_ms", read_time)};
   const JsonNode counts = node.require("token_counts");
   if (row.curve.at.front() != 0) {
     counts.fail("the first entry is not 0, the native path", "add it");
@@ -377,8 +375,7 @@ JsonNode choose_graph_mode(const JsonNode& root, const JsonNode& curve, CostTabl
   if (!curve.require(keys.front()).is_object()) return curve;
   const auto given = root.find("graph_mode");
   if (!given && keys.size() > 1) {
-    curve.fail(fmt::format("{} graph modes, and no 'graph_mode' that says which",
-                           keys.size()),
+    curve.fail(fmt::format("{} graph modes, and no 'graph_mode' that says which", keys.size()),
                "add \"graph_mode\" beside \"curves\"");
   }
   const std::string mode = given ? given->text() : keys.front();
@@ -449,9 +446,9 @@ std::string choose_mlx_entry(const JsonNode& root, const std::string& wanted) {
     root.fail(fmt::format("{} entries: {}", found.size(), names),
               "say which with --entry, or keep one");
   }
-  root.fail(fmt::format("'{}' is part of the names of {} entries, of {}", wanted, found.size(),
-                        names),
-            "give a part that one name alone has");
+  root.fail(
+      fmt::format("'{}' is part of the names of {} entries, of {}", wanted, found.size(), names),
+      "give a part that one name alone has");
 }
 
 // Time by tokens per request, as ms by tokens in all.
@@ -499,7 +496,8 @@ CostTable read_mlx(const JsonNode& root, const std::string& wanted) {
   }
   if (const auto drafter = entry.find("drafter")) {
     const bool by_cap = drafter->is_object();
-    const CostCurve caps = by_cap ? read_curve_map(*drafter) : CostCurve{{1}, {read_time(*drafter)}};
+    const CostCurve caps =
+        by_cap ? read_curve_map(*drafter) : CostCurve{{1}, {read_time(*drafter)}};
     table.draft = {{1}, {caps.value.back()}};
     if (by_cap) {
       table.notes.push_back(fmt::format("drafting {} tokens, the largest cap", caps.at.back()));

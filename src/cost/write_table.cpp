@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cost/cost_table.h"
 #include "support/error.h"
@@ -27,7 +28,8 @@ std::string list_text(const std::vector<Number>& values) {
 class Object {
  public:
   void add(const std::string& key, const std::string& value) {
-    text_ += fmt::format("{}  {}: {}", text_.empty() ? "" : ",\n", nlohmann::json(key).dump(), value);
+    text_ +=
+        fmt::format("{}  {}: {}", text_.empty() ? "" : ",\n", nlohmann::json(key).dump(), value);
   }
   [[nodiscard]] std::string text() const { return "{\n" + text_ + "\n}\n"; }
 

@@ -95,8 +95,7 @@ std::string place_of(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte);
   const std::size_t newline = before.rfind('\n');
   const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
-  return fmt::format("{}:{}", 1 + std::count(before.begin(), before.end(), '\n'),
-                     byte - start + 1);
+  return fmt::format("{}:{}", 1 + std::count(before.begin(), before.end(), '\n'), byte - start + 1);
 }
 
 // What is wrong at the byte where the parser stopped.
@@ -206,7 +205,8 @@ double JsonNode::number() const {
 
 double JsonNode::positive() const {
   const double value = number();
-  if (!(value > 0)) fail(fmt::format("{} is not above 0", shortest(value)), "give a number above 0");
+  if (!(value > 0))
+    fail(fmt::format("{} is not above 0", shortest(value)), "give a number above 0");
   return value;
 }
 
@@ -235,8 +235,7 @@ std::string JsonNode::text() const {
 
 std::string JsonNode::sha256() const {
   const std::string value = text();
-  if (value.size() != 64 ||
-      value.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  if (value.size() != 64 || value.find_first_not_of("0123456789abcdef") != std::string::npos) {
     fail("this is not a SHA-256", "give 64 hexadecimal digits, lower case");
   }
   return value;
