@@ -43,7 +43,7 @@ std::optional<CostFormat> format_of(const ValueFlag& flag) {
 std::string difference_text(const CostDifference& difference) {
   if (difference.changed == 0)
     return fmt::format("nothing changes at {} places", difference.compared);
-  return fmt::format("{} of {} places change, most at {}, {}: {:.4g} to {:.4g} ms ({:+.2g} %)",
+  return fmt::format("{} of {} places change, most at {}, {}: {:.4g} to {:.4g} ms ({:+.1f} %)",
                      difference.changed, difference.compared,
                      counted(difference.requests, "request"), counted(difference.tokens, "token"),
                      difference.before_ms, difference.after_ms,
@@ -164,14 +164,20 @@ class CostCommand : public Command {
       messages.note(fmt::format("{}: {}: {}: {}", file, cost_severity_name(problem.severity),
                                 problem.where, problem.what));
     }
-    if (to != report.table.format) {
-      messages.note(
-          fmt::format("{}: at the probes {}", file, difference_text(conversion.at_probes)));
-      messages.note(fmt::format("{}: between and beyond the probes {}", file,
-                                difference_text(conversion.between_probes)));
+    const auto note_difference = [&](const char* where, const CostDifference& difference) {
+      if (difference.compared == 0) return;
+      messages.note(fmt::format("{}: {} {}", file, where, difference_text(difference)));
+    };
+    note_difference("at the probes", conversion.at_probes);
+    note_difference("between the probes", conversion.between_probes);
+    note_difference("beyond the probes", conversion.beyond_probes);
+    std::string lost;
+    for (const std::string& part : conversion.lost) {
+      lost += fmt::format("{}{}", lost.empty() ? "" : ", ", part);
     }
-    for (const std::string& lost : conversion.lost) {
-      messages.note(fmt::format("{}: {}", file, lost));
+    if (!lost.empty()) {
+      messages.note(
+          fmt::format("{}: left out, as {} has no place for it: {}", file, cost_format_name(to), lost));
     }
     return write_cost_table(conversion.table);
   }

@@ -294,7 +294,7 @@ std::vector<std::int64_t> thinned(const std::vector<std::int64_t>& values) {
   return out;
 }
 
-// Beside both ends of each gap and in its middle, and twice the last.
+// Beside both ends of each gap and in its middle.
 std::vector<std::int64_t> places_between(const std::vector<std::int64_t>& probes) {
   std::set<std::int64_t> places;
   for (std::size_t i = 1; i < probes.size(); ++i) {
@@ -303,22 +303,23 @@ std::vector<std::int64_t> places_between(const std::vector<std::int64_t>& probes
     if (high - low < 2) continue;
     places.insert({low + 1, low + (high - low) / 2, high - 1});
   }
-  places.insert(2 * probes.back());
   return {places.begin(), places.end()};
 }
 
 void compare(CostConversion& conversion, const CostTable& source) {
   const Comparison comparison(source, conversion.table);
-  const auto along = [&](const std::vector<std::int64_t>& requests,
-                         const std::vector<std::int64_t>& probes) {
-    const std::vector<std::int64_t> places = places_between(thinned(probes));
-    for (const std::int64_t count : thinned(requests)) {
-      for (const std::int64_t tokens : thinned(probes)) {
-        comparison.add(conversion.at_probes, count, tokens);
+  const auto along = [&](const std::vector<std::int64_t>& all_requests,
+                         const std::vector<std::int64_t>& all_probes) {
+    const std::vector<std::int64_t> probes = thinned(all_probes);
+    const std::vector<std::int64_t> places = places_between(probes);
+    for (const std::int64_t requests : thinned(all_requests)) {
+      for (const std::int64_t tokens : probes) {
+        comparison.add(conversion.at_probes, requests, tokens);
       }
       for (const std::int64_t tokens : places) {
-        comparison.add(conversion.between_probes, count, tokens);
+        comparison.add(conversion.between_probes, requests, tokens);
       }
+      comparison.add(conversion.beyond_probes, requests, 2 * probes.back());
     }
   };
   if (source.rows.empty()) {
@@ -330,19 +331,15 @@ void compare(CostConversion& conversion, const CostTable& source) {
   for (const CostLine& line : cost_lines(source)) along({line.requests.value_or(1)}, line.ms.at);
 }
 
-void note_losses(CostConversion& conversion, const CostTable& source) {
-  const std::string_view name = cost_format_name(conversion.table.format);
-  const auto lose = [&](const std::string& what) {
-    conversion.lost.push_back(fmt::format("{} has no place for {}", name, what));
-  };
-  if (!source.draft.empty() && conversion.table.draft.empty()) {
-    lose("the draft time, so it is left out");
+std::vector<std::string> losses(const CostTable& before, const CostTable& after) {
+  std::vector<std::string> lost;
+  if (!before.draft.empty() && after.draft.empty()) lost.emplace_back("the draft time");
+  if (before.overhead && !after.overhead) lost.emplace_back("the overhead");
+  if (before.min_predicted_gain && !after.min_predicted_gain) {
+    lost.emplace_back("minimum_predicted_gain");
   }
-  if (source.overhead && !conversion.table.overhead) lose("the overhead, so it is left out");
-  if (source.min_predicted_gain && !conversion.table.min_predicted_gain) {
-    lose("minimum_predicted_gain, so it is left out");
-  }
-  for (const auto& [key, value] : source.carried) lose(fmt::format("'{}', so it is left out", key));
+  for (const auto& [key, value] : before.carried) lost.push_back(fmt::format("'{}'", key));
+  return lost;
 }
 
 }  // namespace
@@ -378,7 +375,7 @@ CostConversion convert_cost_table(const CostTable& table, CostFormat to,
   }
   conversion.table.file = table.file;
   compare(conversion, table);
-  note_losses(conversion, table);
+  conversion.lost = losses(table, conversion.table);
   return conversion;
 }
 

@@ -10,7 +10,7 @@
 
 namespace dspark {
 
-/// Where a converted table differs from its source.
+/// Where a converted table differs from its source, at no more than 1000 probes of each axis.
 struct CostDifference {
   std::int64_t compared = 0;  ///< places
   std::int64_t changed = 0;   ///< of these, by more than rounding (one part in 10^9)
@@ -23,9 +23,9 @@ struct CostDifference {
 struct CostConversion {
   CostTable table;
   CostDifference at_probes;       ///< at the probes of the source
-  CostDifference between_probes;  ///< between them and beyond the last: at most three places of
-                                  ///< each gap, of at most 1000 probes of each axis
-  std::vector<std::string> lost;  ///< what the format has no place for, one line each
+  CostDifference between_probes;  ///< beside both ends of each gap between them and in its middle
+  CostDifference beyond_probes;   ///< at twice the last one
+  std::vector<std::string> lost;  ///< what the format has no place for
 };
 
 /// True where `table` depends on the requests and `to` does not, so that a number of tokens per
