@@ -19,7 +19,7 @@ constexpr const char* kExitCodes =
     "  0  done\n"
     "  1  internal error, or writing failed\n"
     "  2  usage: flags and arguments\n"
-    "  3  bad policy file\n"
+    "  3  bad policy file or cost table\n"
     "  4  bad trace or heads file\n"
     "  5  no usable device, or out of memory\n"
     "  6  done, but some rows of a trace were invalid (--strict: or rounds diverged)\n"
@@ -69,6 +69,7 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   Commands commands;
   commands.emplace_back("run", make_run_command(app));
   commands.emplace_back("inspect", make_inspect_command(app));
+  commands.emplace_back("cost", make_cost_command(app));
   commands.emplace_back("synth", make_synth_command(app));
   for (const auto& [name, command] : commands) {
     CLI::App* const parser = app.get_subcommand(name);

@@ -26,6 +26,7 @@ class Command {
 /// One per command; each adds itself and its flags to the command line (x_command.cpp).
 [[nodiscard]] std::unique_ptr<Command> make_run_command(CLI::App& app);
 [[nodiscard]] std::unique_ptr<Command> make_inspect_command(CLI::App& app);
+[[nodiscard]] std::unique_ptr<Command> make_cost_command(CLI::App& app);
 [[nodiscard]] std::unique_ptr<Command> make_synth_command(CLI::App& app);
 
 /// Parses the command line and executes its command. --help and --version are answered here.

@@ -1,4 +1,4 @@
-// The TRACE... arguments that run and inspect share.
+// The files that commands are given.
 #pragma once
 
 #include <string>
@@ -16,5 +16,9 @@ void add_trace_arguments(CLI::App& app, std::vector<std::string>& traces, const 
 /// Throws Error(usage) if there is no trace, if one is empty or "-" (HDF5 needs a file that it can
 /// seek in), or if two are the same file by device and inode.
 void check_trace_arguments(const std::string& command, const std::vector<std::string>& traces);
+
+/// Throws Error(usage) if two of `files` are the same file by device and inode ("-": standard
+/// input). `noun` stands in the message.
+void check_distinct_files(const std::vector<std::string>& files, const std::string& noun);
 
 }  // namespace dspark

@@ -3,13 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -17,6 +11,7 @@
 #include "config/fields.h"
 #include "support/error.h"
 #include "support/text.h"
+#include "support/text_file.h"
 
 namespace dspark {
 namespace {
@@ -473,23 +468,6 @@ class PlanReader {
   std::set<Key> seen_;
 };
 
-std::string read_bounded(std::FILE* file, const std::string& name) {
-  std::string text;
-  std::array<char, 65536> block;
-  while (text.size() <= kMaxPolicyFileBytes) {
-    const std::size_t count = std::fread(block.data(), 1, block.size(), file);
-    text.append(block.data(), count);
-    if (count < block.size()) {
-      if (std::ferror(file) != 0) {
-        throw policy_error(name, fmt::format("cannot be read: {}", std::strerror(errno)),
-                           "give a readable policy file");
-      }
-      break;
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 Plan parse_plan(const std::string& text, const std::string& name) {
@@ -497,23 +475,7 @@ Plan parse_plan(const std::string& text, const std::string& name) {
 }
 
 Plan read_plan(const std::string& path) {
-  if (path == "-") {
-    const std::string name = "<stdin>";
-    return parse_plan(read_bounded(stdin, name), name);
-  }
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw policy_error(path, "is a directory", "give a policy file");
-  }
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) {
-    throw policy_error(path, fmt::format("cannot be opened: {}", std::strerror(errno)),
-                       "give a readable policy file");
-  }
-  return parse_plan(read_bounded(file.get(), path), path);
+  return parse_plan(read_text_file(path, kMaxPolicyFileBytes, "policy file"), text_file_name(path));
 }
 
 }  // namespace dspark

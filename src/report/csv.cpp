@@ -4,26 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "report/formats.h"
+#include "report/layout.h"
 #include "support/text.h"
 
 namespace dspark {
 namespace {
-
-// RFC 4180: quoted where it has to be, quotes doubled. Line breaks are already escaped.
-std::string csv_text(std::string_view text) {
-  std::string escaped = escape_text(text);
-  if (escaped.find_first_of(",\"") == std::string::npos) return escaped;
-  std::string out = "\"";
-  for (const char c : escaped) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + '"';
-}
 
 std::string csv_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? shortest(*value) : "";
