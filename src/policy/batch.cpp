@@ -1,0 +1,189 @@
+#include "policy/batch.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "policy/survival.h"
+
+namespace dspark {
+namespace {
+
+/// Survivals of fewer drafts are sorted by comparison.
+constexpr std::size_t kRadixSize = 128;
+constexpr int kDigitBits = 11;
+constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+/// Weights are at most kTokenWeight = 2^40.
+constexpr int kWeightBits = 41;
+
+/// visit(request, position, survival) for every draft, `survival` the product so far as a Float.
+template <class Float, class Visit>
+void for_each_draft(const BatchStep& step, Visit&& visit) {
+  for (std::int32_t r = 0; r < step.requests; ++r) {
+    const float* const confidence = step.confidence + r * step.stride;
+    const std::int32_t slots = slots_within(step.slots[r], step.positions);
+    Float survival = 1;
+    for (std::int32_t k = 0; k < slots; ++k) {
+      survival = survival_after(survival, confidence[k]);
+      visit(r, k, survival);
+    }
+  }
+}
+
+/// Sorts weights, largest first. What several requests promise comes in no order, and a step is
+/// scheduled thousands of times a second: so by digits, where there are many.
+void sort_falling(std::vector<std::uint64_t>& weights, std::vector<std::uint64_t>& other) {
+  if (weights.size() < kRadixSize) {
+    std::sort(weights.begin(), weights.end(), std::greater<>());
+    return;
+  }
+  other.resize(weights.size());
+  for (int shift = 0; shift < kWeightBits; shift += kDigitBits) {
+    std::array<std::uint32_t, kDigits> place{};
+    const auto digit = [shift](std::uint64_t weight) {
+      return kDigits - 1 - (weight >> shift & (kDigits - 1));
+    };
+    for (const std::uint64_t weight : weights) ++place[digit(weight)];
+    std::uint32_t before = 0;
+    for (std::uint32_t& count : place) before += std::exchange(count, before);
+    for (const std::uint64_t weight : weights) other[place[digit(weight)]++] = weight;
+    weights.swap(other);
+  }
+}
+
+template <class Float>
+SurvivalPath path_of(const BatchStep& step, const BatchOptions& options,
+                     BatchWorkspace& workspace) {
+  SurvivalPath path;
+  std::uint64_t tokens = static_cast<std::uint64_t>(step.requests) * kTokenWeight;
+  std::vector<std::uint64_t>& weights = workspace.keys;
+  weights.clear();
+  for_each_draft<Float>(step, [&](std::int32_t, std::int32_t position, Float survival) {
+    ++path.drafts;
+    if (position < options.floor) {
+      ++path.floor;
+      tokens += survival_weight(survival);
+    } else if (is_candidate(survival, options.survival_epsilon)) {
+      weights.push_back(survival_weight(survival));
+    }
+  });
+  path.last = path.floor + static_cast<std::int32_t>(weights.size());
+  sort_falling(weights, workspace.other);
+  // From the weights to what they add up to: entry i becomes the tokens before it.
+  for (std::uint64_t& weight : weights) tokens += std::exchange(weight, tokens);
+  weights.push_back(tokens);
+  path.tokens = weights;
+  return path;
+}
+
+double price_at(std::span<const double> price, std::int32_t total) {
+  const auto index = static_cast<std::size_t>(total);
+  return index < price.size() ? price[index] : -1;
+}
+
+/// Θ of `total` drafts.
+double score_at(const SurvivalPath& path, std::span<const double> price, std::int32_t total) {
+  return tokens_per_cost(path.at(total), price_at(price, total));
+}
+
+}  // namespace
+
+std::uint64_t SurvivalPath::at(std::int32_t total) const {
+  return tokens[static_cast<std::size_t>(std::clamp(total, floor, last) - floor)];
+}
+
+SurvivalPath survival_path(const BatchStep& step, const BatchOptions& options,
+                           SurvivalPrecision precision, BatchWorkspace& workspace) {
+  return precision == SurvivalPrecision::f64 ? path_of<double>(step, options, workspace)
+                                             : path_of<float>(step, options, workspace);
+}
+
+Capacity algorithm1_capacity(const BatchStep& step, std::span<const double> price,
+                             const BatchOptions& options, BatchWorkspace& workspace) {
+  const SurvivalPath path = survival_path(step, options, SurvivalPrecision::f32, workspace);
+  Capacity best{path.floor, score_at(path, price, path.floor)};
+  while (best.drafts < path.last) {
+    const double next = score_at(path, price, best.drafts + 1);
+    if (!(next > best.score)) break;
+    best = {best.drafts + 1, next};
+  }
+  return best;
+}
+
+Capacity global_capacity(const BatchStep& step, std::span<const double> price,
+                         const BatchOptions& options, BatchWorkspace& workspace,
+                         std::span<const std::int32_t> tiers, SurvivalPrecision precision) {
+  const SurvivalPath path = survival_path(step, options, precision, workspace);
+  Capacity best{path.floor, -1};
+  const auto consider = [&](std::int32_t total) {
+    const double score = score_at(path, price, total);
+    if (score > best.score || (options.last_maximum && score >= 0 && score == best.score)) {
+      best = {total, score};
+    }
+  };
+  if (tiers.empty()) {
+    for (std::int32_t total = path.floor; total <= path.last; ++total) consider(total);
+  }
+  for (const std::int32_t tier : tiers) {
+    const std::int64_t total = std::int64_t{step.requests} * tier;
+    if (total < path.floor) continue;
+    consider(static_cast<std::int32_t>(std::min<std::int64_t>(total, path.drafts)));
+  }
+  if (options.min_gain > 0) {
+    const double all = score_at(path, price, path.drafts);
+    if (all >= 0 && !(best.score >= all * (1 + options.min_gain))) best = {kEveryDraft, all};
+  }
+  return best;
+}
+
+std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests, std::int32_t drafts,
+                         std::span<const std::int32_t> buckets) {
+  if (capacity >= drafts) return capacity;
+  const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), requests + capacity);
+  return bucket == buckets.end() ? capacity : std::min(*bucket - requests, drafts);
+}
+
+std::int32_t budget_fraction_capacity(double fraction, std::int32_t requests,
+                                      std::int32_t positions) {
+  if (!(fraction > 0)) return 0;
+  return static_cast<std::int32_t>(std::min(fraction, 1.0) * requests * positions);
+}
+
+void allocate(const BatchStep& step, std::int32_t capacity, const BatchOptions& options,
+              std::span<std::int32_t> length, BatchWorkspace& workspace) {
+  std::int64_t left = capacity;
+  for (std::int32_t r = 0; r < step.requests; ++r) {
+    const std::int32_t slots = slots_within(step.slots[r], step.positions);
+    std::int32_t& own = length[static_cast<std::size_t>(r)];
+    own = capacity == kEveryDraft ? slots : floor_within(options.floor, slots);
+    left -= own;
+  }
+  if (capacity == kEveryDraft || left <= 0) return;
+  std::vector<std::uint64_t>& keys = workspace.keys;
+  keys.clear();
+  for_each_draft<float>(step, [&](std::int32_t r, std::int32_t position, float survival) {
+    if (position >= options.floor && is_candidate(survival, options.survival_epsilon)) {
+      keys.push_back(admission_key(survival, r, position, options.ties));
+    }
+  });
+  if (left < static_cast<std::int64_t>(keys.size())) {
+    std::nth_element(keys.begin(), keys.begin() + left, keys.end());
+    keys.resize(static_cast<std::size_t>(left));
+  }
+  for (const std::uint64_t key : keys) {
+    ++length[static_cast<std::size_t>(request_of(key, options.ties))];
+  }
+}
+
+Capacity schedule_batch(const BatchStep& step, std::span<const double> price,
+                        const BatchOptions& options, std::span<std::int32_t> length,
+                        BatchWorkspace& workspace) {
+  const Capacity capacity = options.rule == BatchRule::algorithm1
+                                ? algorithm1_capacity(step, price, options, workspace)
+                                : global_capacity(step, price, options, workspace);
+  allocate(step, capacity.drafts, options, length, workspace);
+  return capacity;
+}
+
+}  // namespace dspark
