@@ -77,14 +77,9 @@ SurvivalPath path_of(const BatchStep& step, const BatchOptions& options,
   return path;
 }
 
-double price_at(std::span<const double> price, std::int32_t total) {
-  const auto index = static_cast<std::size_t>(total);
-  return index < price.size() ? price[index] : -1;
-}
-
 /// Θ of `total` drafts.
 double score_at(const SurvivalPath& path, std::span<const double> price, std::int32_t total) {
-  return tokens_per_cost(path.at(total), price_at(price, total));
+  return tokens_per_cost(path.at(total), price_at(price.data(), std::ssize(price), total));
 }
 
 }  // namespace
@@ -117,10 +112,8 @@ Capacity global_capacity(const BatchStep& step, std::span<const double> price,
   const SurvivalPath path = survival_path(step, options, precision, workspace);
   Capacity best{path.floor, -1};
   const auto consider = [&](std::int32_t total) {
-    const double score = score_at(path, price, total);
-    if (score > best.score || (options.last_maximum && score >= 0 && score == best.score)) {
-      best = {total, score};
-    }
+    const Capacity offer{total, score_at(path, price, total)};
+    best = better_capacity(best, offer, options.last_maximum);
   };
   if (tiers.empty()) {
     for (std::int32_t total = path.floor; total <= path.last; ++total) consider(total);
@@ -130,11 +123,8 @@ Capacity global_capacity(const BatchStep& step, std::span<const double> price,
     if (total < path.floor) continue;
     consider(static_cast<std::int32_t>(std::min<std::int64_t>(total, path.drafts)));
   }
-  if (options.min_gain > 0) {
-    const double all = score_at(path, price, path.drafts);
-    if (all >= 0 && !(best.score >= all * (1 + options.min_gain))) best = {kEveryDraft, all};
-  }
-  return best;
+  const Capacity all{path.drafts, score_at(path, price, path.drafts)};
+  return guarded_capacity(best, all, options.min_gain);
 }
 
 std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests, std::int32_t drafts,
@@ -176,14 +166,11 @@ void allocate(const BatchStep& step, std::int32_t capacity, const BatchOptions& 
   }
 }
 
-Capacity schedule_batch(const BatchStep& step, std::span<const double> price,
-                        const BatchOptions& options, std::span<std::int32_t> length,
-                        BatchWorkspace& workspace) {
-  const Capacity capacity = options.rule == BatchRule::algorithm1
-                                ? algorithm1_capacity(step, price, options, workspace)
-                                : global_capacity(step, price, options, workspace);
-  allocate(step, capacity.drafts, options, length, workspace);
-  return capacity;
+Capacity batch_capacity(const BatchStep& step, std::span<const double> price,
+                        const BatchOptions& options, BatchWorkspace& workspace) {
+  return options.rule == BatchRule::algorithm1
+             ? algorithm1_capacity(step, price, options, workspace)
+             : global_capacity(step, price, options, workspace);
 }
 
 }  // namespace dspark

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/dspark_ops.h"
+#include "policy/survival.h"
 
 namespace dspark {
 
@@ -42,8 +43,8 @@ struct SurvivalPath {
   std::int32_t floor = 0;   ///< drafts verified whatever they promise
   std::int32_t last = 0;    ///< floor and all candidates above it
   std::int32_t drafts = 0;  ///< N = Σ slots
-  /// [last - floor + 1] expected tokens of a step of floor + i drafts, in units of kTokenWeight
-  /// (policy/survival.h): R, the floor's survivals and the i largest of the others.
+  /// [last - floor + 1] expected tokens of a step of floor + i drafts, in units of kTokenWeight:
+  /// R, the floor's survivals and the i largest of the others.
   std::span<const std::uint64_t> tokens;
 
   /// Expected tokens of `total` drafts, cut to [floor, last].
@@ -53,13 +54,6 @@ struct SurvivalPath {
 /// The path of a step; it lives in `workspace` until the next call.
 [[nodiscard]] SurvivalPath survival_path(const BatchStep& step, const BatchOptions& options,
                                          SurvivalPrecision precision, BatchWorkspace& workspace);
-
-/// The number of drafts that a step verifies in all.
-struct Capacity {
-  std::int32_t drafts = 0;  ///< kEveryDraft: all of them, whatever their survival
-  double score = -1;        ///< Θ as chosen, in tokens per unit of price; -1: nothing had a price
-  bool operator==(const Capacity&) const = default;
-};
 
 /// Algorithm 1: from the floor on, drafts are admitted in the order of their survival as long as
 /// each makes Θ strictly better; the first that does not (or has no price) ends it. So whether a
@@ -100,10 +94,9 @@ struct Capacity {
 void allocate(const BatchStep& step, std::int32_t capacity, const BatchOptions& options,
               std::span<std::int32_t> length, BatchWorkspace& workspace);
 
-/// Capacity by `options.rule` and its allocation from the same confidences.
-Capacity schedule_batch(const BatchStep& step, std::span<const double> price,
-                        const BatchOptions& options, std::span<std::int32_t> length,
-                        BatchWorkspace& workspace);
+/// The capacity by `options.rule`, without tiers and from f32 survivals.
+[[nodiscard]] Capacity batch_capacity(const BatchStep& step, std::span<const double> price,
+                                      const BatchOptions& options, BatchWorkspace& workspace);
 
 /// A length as SGLang counts it: the anchor's token and the drafts after it.
 [[nodiscard]] constexpr std::int32_t with_anchor(std::int32_t length) { return length + 1; }

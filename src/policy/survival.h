@@ -40,6 +40,33 @@ DSPARK_HD double tokens_per_cost(std::uint64_t weight, double price) {
   return price > 0 ? static_cast<double>(weight) / static_cast<double>(kTokenWeight) / price : -1;
 }
 
+/// The price of `total` drafts; behind the table there is none (-1).
+DSPARK_HD double price_at(const double* price, std::int64_t size, std::int32_t total) {
+  return total < size ? price[total] : -1;
+}
+
+/// The number of drafts that a step verifies in all.
+struct Capacity {
+  std::int32_t drafts = 0;  ///< kEveryDraft: all of them, whatever their survival
+  double score = -1;        ///< Θ as chosen, in tokens per unit of price; -1: nothing had a price
+  bool operator==(const Capacity&) const = default;
+};
+
+/// The one of larger Θ; of equal ones the smaller, or with `last` the larger total. Any order of
+/// comparing many gives the same. Totals that cannot be chosen are none the better for being large.
+DSPARK_HD Capacity better_capacity(const Capacity& a, const Capacity& b, bool last) {
+  if (a.score != b.score) return a.score > b.score ? a : b;
+  return (a.drafts > b.drafts) == (last && a.score >= 0) ? a : b;
+}
+
+/// The best capacity, or every draft where `all`, the one that verifies N drafts, has a price and
+/// the best is not better by `min_gain`; 0 and less: no guard.
+DSPARK_HD Capacity guarded_capacity(const Capacity& best, const Capacity& all, double min_gain) {
+  const bool kept = !(min_gain > 0) || best.drafts == all.drafts || all.score < 0 ||
+                    best.score >= all.score * (1 + min_gain);
+  return kept ? best : Capacity{kEveryDraft, all.score};
+}
+
 /// Bits of an admission_key() that carry something; the ones above are 0.
 inline constexpr int kAdmissionKeyBits = 52;
 /// After every admission key: no draft.

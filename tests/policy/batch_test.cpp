@@ -34,7 +34,8 @@ Scheduled schedule(const BatchCase& batch, const std::vector<double>& price,
   BatchWorkspace workspace;
   Scheduled out;
   out.lengths.assign(batch.requests(), -1);
-  out.capacity = schedule_batch(batch.step(), price, options, out.lengths, workspace);
+  out.capacity = batch_capacity(batch.step(), price, options, workspace);
+  allocate(batch.step(), out.capacity.drafts, options, out.lengths, workspace);
   return out;
 }
 
