@@ -17,20 +17,6 @@ constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
 /// Weights are at most kTokenWeight = 2^40.
 constexpr int kWeightBits = 41;
 
-/// visit(request, position, survival) for every draft, `survival` the product so far as a Float.
-template <class Float, class Visit>
-void for_each_draft(const BatchStep& step, Visit&& visit) {
-  for (std::int32_t r = 0; r < step.requests; ++r) {
-    const float* const confidence = step.confidence + r * step.stride;
-    const std::int32_t slots = slots_within(step.slots[r], step.positions);
-    Float survival = 1;
-    for (std::int32_t k = 0; k < slots; ++k) {
-      survival = survival_after(survival, confidence[k]);
-      visit(r, k, survival);
-    }
-  }
-}
-
 /// Sorts weights, largest first. What several requests promise comes in no order, and a step is
 /// scheduled thousands of times a second: so by digits, where there are many.
 void sort_falling(std::vector<std::uint64_t>& weights, std::vector<std::uint64_t>& other) {

@@ -105,4 +105,19 @@ DSPARK_HD std::int32_t floor_within(std::int32_t floor, std::int32_t slots) {
   return floor < 0 ? 0 : floor < slots ? floor : slots;
 }
 
+/// visit(request, position, survival) for every draft, positions from 0, `survival` the product so
+/// far as a Float.
+template <class Float, class Visit>
+void for_each_draft(const BatchStep& step, Visit&& visit) {
+  for (std::int32_t r = 0; r < step.requests; ++r) {
+    const float* const confidence = step.confidence + r * step.stride;
+    const std::int32_t slots = slots_within(step.slots[r], step.positions);
+    Float survival = 1;
+    for (std::int32_t k = 0; k < slots; ++k) {
+      survival = survival_after(survival, confidence[k]);
+      visit(r, k, survival);
+    }
+  }
+}
+
 }  // namespace dspark
