@@ -57,7 +57,7 @@ float confidence_of(Numbers& numbers, Confidences kind) {
 }
 
 /// One step, and how it is scheduled.
-struct Case {
+struct ScheduledStep {
   std::int32_t requests;
   std::int32_t positions;
   Confidences kind;
@@ -65,7 +65,7 @@ struct Case {
   std::vector<std::int32_t> slots;
   std::vector<double> price;
 
-  Case(std::int32_t r, std::int32_t p, Confidences k, std::uint64_t seed)
+  ScheduledStep(std::int32_t r, std::int32_t p, Confidences k, std::uint64_t seed)
       : requests(r), positions(p), kind(k) {
     Numbers numbers(seed);
     for (std::int32_t i = 0; i < requests * (positions + 2); ++i) {
@@ -147,7 +147,7 @@ TEST_F(ScheduleParity, EveryOptionOfStepsOfOneBlock) {
   for (const std::int32_t requests : cases({1, 2, 33, 64}, {33})) {
     for (const std::int32_t positions : cases({1, 7, 64}, {7})) {
       for (const Confidences kind : kKinds) {
-        const Case step(requests, positions, kind, static_cast<std::uint64_t>(requests));
+        const ScheduledStep step(requests, positions, kind, static_cast<std::uint64_t>(requests));
         for (const BatchOptions& options : all_options()) {
           same(step.text() + " " + text_of(options),
                [&](Side& side) { step.run(side, options, ""); });
@@ -176,7 +176,7 @@ TEST_F(ScheduleParity, StepsAroundAndBeyondOneBlock) {
                                       {65536, 1}},
                                      {{586, 7}})) {
     for (const Confidences kind : kKinds) {
-      const Case step(size.requests, size.positions, kind, 5);
+      const ScheduledStep step(size.requests, size.positions, kind, 5);
       BatchOptions options;
       for (const BatchRule rule : {BatchRule::algorithm1, BatchRule::global}) {
         for (const std::int32_t floor : {0, 1}) {
@@ -195,7 +195,7 @@ TEST_F(ScheduleParity, StepsAroundAndBeyondOneBlock) {
 
 TEST_F(ScheduleParity, GivenCapacities) {
   for (const std::int32_t requests : cases({5, 64, 1500}, {64})) {
-    const Case step(requests, 7, Confidences::ties, 11);
+    const ScheduledStep step(requests, 7, Confidences::ties, 11);
     for (const std::int32_t capacity :
          {-3, 0, 1, requests, 3 * requests + 1, 8 * requests, kEveryDraft}) {
       BatchOptions options;
@@ -209,8 +209,8 @@ TEST_F(ScheduleParity, GivenCapacities) {
 
 TEST_F(ScheduleParity, CapacityOfAnEarlierStepStaysOnTheDevice) {
   for (const std::int32_t requests : cases({9, 1500}, {9})) {
-    const Case before(requests, 7, Confidences::random, 12);
-    const Case now(requests, 7, Confidences::ties, 13);
+    const ScheduledStep before(requests, 7, Confidences::random, 12);
+    const ScheduledStep now(requests, 7, Confidences::ties, 13);
     same(before.text() + " then " + now.text(), [&](Side& side) {
       BatchScheduleArgs args;
       auto* chosen = side.make<std::int32_t>(1);
