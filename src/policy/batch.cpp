@@ -10,30 +10,38 @@
 namespace dspark {
 namespace {
 
-/// Survivals of fewer drafts are sorted by comparison.
-constexpr std::size_t kRadixSize = 128;
-constexpr int kDigitBits = 11;
-constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
-/// Weights are at most kTokenWeight = 2^40.
-constexpr int kWeightBits = 41;
+/// Fewer weights are sorted by comparison.
+constexpr std::size_t kRadixSize = 64;
+/// Digits of a weight, which is at most kTokenWeight = 2^40.
+constexpr std::size_t kDigits = 6;
+constexpr int kDigitBits = 7;
+constexpr std::size_t kDigitValues = std::size_t{1} << kDigitBits;
 
-/// Sorts weights, largest first. What several requests promise comes in no order, and a step is
-/// scheduled thousands of times a second: so by digits, where there are many.
+/// A digit of a weight, as it sorts: the largest value first.
+std::size_t falling_digit(std::uint64_t weight, std::size_t digit) {
+  return kDigitValues - 1 - (weight >> (kDigitBits * static_cast<int>(digit)) & (kDigitValues - 1));
+}
+
+/// Sorts weights, largest first: by digits where there are many, since a step is scheduled
+/// thousands of times a second and what its requests promise comes in no order.
 void sort_falling(std::vector<std::uint64_t>& weights, std::vector<std::uint64_t>& other) {
   if (weights.size() < kRadixSize) {
     std::sort(weights.begin(), weights.end(), std::greater<>());
     return;
   }
+  std::array<std::array<std::uint32_t, kDigitValues>, kDigits> place{};
+  for (const std::uint64_t weight : weights) {
+    for (std::size_t digit = 0; digit < kDigits; ++digit) {
+      ++place[digit][falling_digit(weight, digit)];
+    }
+  }
   other.resize(weights.size());
-  for (int shift = 0; shift < kWeightBits; shift += kDigitBits) {
-    std::array<std::uint32_t, kDigits> place{};
-    const auto digit = [shift](std::uint64_t weight) {
-      return kDigits - 1 - (weight >> shift & (kDigits - 1));
-    };
-    for (const std::uint64_t weight : weights) ++place[digit(weight)];
+  for (std::size_t digit = 0; digit < kDigits; ++digit) {
     std::uint32_t before = 0;
-    for (std::uint32_t& count : place) before += std::exchange(count, before);
-    for (const std::uint64_t weight : weights) other[place[digit(weight)]++] = weight;
+    for (std::uint32_t& count : place[digit]) before += std::exchange(count, before);
+    for (const std::uint64_t weight : weights) {
+      other[place[digit][falling_digit(weight, digit)]++] = weight;
+    }
     weights.swap(other);
   }
 }
