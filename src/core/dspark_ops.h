@@ -145,6 +145,66 @@ struct SpsLengthsArgs {
   std::int32_t* lengths = nullptr;  ///< [B]
 };
 
+/// Which of two drafts with the same survival is admitted first.
+enum class TieOrder : std::uint8_t {
+  position_request,  ///< the earlier position, then the lower request (SGLang, TensorRT-LLM)
+  request_position,  ///< the lower request, then the earlier position (vLLM overlay)
+};
+
+/// How the number of drafts of a step is chosen along the path of falling survival.
+enum class BatchRule : std::uint8_t {
+  algorithm1,  ///< one by one; the first that does not improve ends it (the paper's Algorithm 1)
+  global,      ///< the best total of all (the paper's section 5.2)
+};
+
+/// Where the engines differ in batch-wide scheduling (policy/batch.h).
+struct BatchOptions {
+  BatchRule rule = BatchRule::global;
+  TieOrder ties = TieOrder::position_request;
+  /// Drafts of every request that are verified whatever they promise; 0 (paper, SGLang, vLLM) or 1
+  /// (TensorRT-LLM A). The token that the drafts follow is never counted.
+  std::int32_t floor = 0;
+  /// Drafts above the floor are dropped where their survival is below this, and at survival 0.
+  double survival_epsilon = 1e-6;
+  /// `global` alone: of equally good totals the largest, not the smallest.
+  bool last_maximum = false;
+  /// `global` alone, where above 0: all drafts are verified unless the best total is better by this
+  /// fraction.
+  double min_gain = 0;
+};
+
+/// Largest step of a batch rule, so that sort keys and sums of survivals fit 64 bits.
+inline constexpr std::int32_t kMaxScheduledRequests = 1 << 16;
+inline constexpr std::int32_t kMaxScheduledPositions = 1 << 6;
+
+/// What a batch rule sees of one step: R requests in flight, blocks of P drafts.
+struct BatchStep {
+  std::int32_t requests = 0;            ///< R in [0, kMaxScheduledRequests]
+  std::int32_t positions = 0;           ///< P in [0, kMaxScheduledPositions]
+  std::int64_t stride = 0;              ///< confidences from one request to the next, at least P
+  const float* confidence = nullptr;    ///< [R, P]; none is read at or behind a request's slots
+  const std::int32_t* slots = nullptr;  ///< [R] drafts that may be verified, each in [0, P]
+};
+
+/// The capacity that verifies every draft, whatever its survival.
+inline constexpr std::int32_t kEveryDraft = 0x7FFFFFFF;
+
+/// Batch-wide scheduling by survival (policy/batch.h has the rule and its numbers):
+/// lengths[r] = drafts of request r to verify. `price[n]` = cost of a step that verifies n drafts
+/// in all; totals without a price, or with one that is not above 0 (NaN), cannot be chosen.
+/// `status`: kOpBadLength where a request's slots lie outside [0, P] (they are clamped).
+struct BatchScheduleArgs {
+  BatchStep step;
+  Array<const double> price;  ///< up to R·P + 1 of them; not read with `capacity`
+  BatchOptions options;
+  /// Optional, one word: the drafts to verify in all, as an earlier call `chose` them (a capacity
+  /// that lags behind the confidences); they are only ranked then.
+  const std::int32_t* capacity = nullptr;
+  std::int32_t* chosen = nullptr;   ///< optional, one word: the capacity, kEveryDraft for all
+  std::int32_t* lengths = nullptr;  ///< [R]
+  std::uint32_t* status = nullptr;  ///< optional
+};
+
 /// `dsparkLogitsToProbabilities`: probabilities[i, v] = float(mass / total) of row i under `rule`;
 /// an invalid row becomes all zeros and is reported in `status` (kOpInvalidRow).
 struct LogitsToProbabilitiesArgs {

@@ -61,12 +61,23 @@ DSPARK_HD std::int32_t position_threshold_length(const float* confidence, std::i
   return length < limits.lower ? limits.lower : length;
 }
 
+/// `softmax_min` (llama.cpp): stop before the first draft whose top probability is below `minimum`.
+/// The same shape as the threshold per position, on the drafter's own largest probability
+/// `top_probability[k]` in place of a confidence. NaN stops.
+DSPARK_HD std::int32_t softmax_min_length(const float* top_probability, std::int32_t slots,
+                                          double minimum, std::int32_t max_length) {
+  return position_threshold_length(top_probability, slots, minimum, 0, max_length);
+}
+
 /// `sps` (TensorRT-Edge-LLM): the length in [lower, upper] with the most expected tokens (1 + Σ
-/// survival) per cost; a longer one must be strictly better; the first length whose survival is
-/// below the floor is the last one looked at.
+/// survival) per price; a longer one must be strictly better; the first length whose survival is
+/// below the floor is the last one looked at. `price(length)` is the cost of a round that verifies
+/// `length` drafts; a length whose price is not above 0 (NaN) cannot be chosen, and where none can
+/// it is the lower limit.
+template <class Price>
 DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots,
                                   double survival_floor, std::int32_t min_length,
-                                  std::int32_t max_length, const LinearCost& cost) {
+                                  std::int32_t max_length, const Price& price) {
   const LengthLimits limits = length_limits(slots, min_length, max_length);
   double survival = 1;
   double expected = 1;
@@ -78,16 +89,30 @@ DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots,
       expected += survival;
     }
     if (length < limits.lower) continue;
-    double price = round_cost(cost, length);
-    if (price < 1e-6) price = 1e-6;
-    const double score = expected / price;
-    if (score > best) {
-      best = score;
+    const double cost = price(length);
+    if (cost > 0 && expected / cost > best) {
+      best = expected / cost;
       selected = length;
     }
     if (survival_floor > 0 && !(survival >= survival_floor)) break;
   }
   return selected;
+}
+
+/// The linear cost as sps_length() takes it; Edge-LLM keeps it from reaching 0.
+struct LinearPrice {
+  LinearCost cost;
+  DSPARK_HD double operator()(std::int32_t length) const {
+    const double price = round_cost(cost, length);
+    return price < 1e-6 ? 1e-6 : price;
+  }
+};
+
+/// `sps` with the linear cost.
+DSPARK_HD std::int32_t sps_length(const float* confidence, std::int32_t slots,
+                                  double survival_floor, std::int32_t min_length,
+                                  std::int32_t max_length, const LinearCost& cost) {
+  return sps_length(confidence, slots, survival_floor, min_length, max_length, LinearPrice{cost});
 }
 
 }  // namespace dspark

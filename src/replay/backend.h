@@ -102,6 +102,7 @@ class Backend {
   virtual void confidence_scores(const ConfidenceScoresArgs& args) = 0;
   virtual void threshold_lengths(const ThresholdLengthsArgs& args) = 0;
   virtual void sps_lengths(const SpsLengthsArgs& args) = 0;
+  virtual void batch_schedule(const BatchScheduleArgs& args) = 0;
   virtual void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) = 0;
   virtual void fill_uniforms(const FillUniformsArgs& args) = 0;
   virtual void build_markov_logits(const BuildMarkovLogitsArgs& args) = 0;
@@ -137,6 +138,7 @@ void check(const GreedyAcceptArgs& args);
 void check(const ConfidenceScoresArgs& args);
 void check(const ThresholdLengthsArgs& args);
 void check(const SpsLengthsArgs& args);
+void check(const BatchScheduleArgs& args);
 void check(const LogitsToProbabilitiesArgs& args);
 void check(const FillUniformsArgs& args);
 void check(const BuildMarkovLogitsArgs& args);

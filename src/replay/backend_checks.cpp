@@ -295,6 +295,27 @@ void check(const SpsLengthsArgs& args) {
   checks.pointer(args.lengths, args.scores.batch, "lengths");
 }
 
+void check(const BatchScheduleArgs& args) {
+  const Checks checks("batch_schedule");
+  const BatchStep& step = args.step;
+  checks.in_range(step.requests, 0, kMaxScheduledRequests, "requests");
+  checks.in_range(step.positions, 0, kMaxScheduledPositions, "positions");
+  checks.in_range(step.stride, step.positions, kMaxElements / kMaxScheduledRequests, "stride");
+  checks.pointer(step.confidence, std::int64_t{step.requests} * step.positions, "confidence");
+  checks.pointer(step.slots, step.requests, "slots");
+  checks.array(args.price, "price");
+  checks.pointer(args.lengths, step.requests, "lengths");
+  const BatchOptions& options = args.options;
+  checks.need(options.rule == BatchRule::algorithm1 || options.rule == BatchRule::global,
+              "the rule is unknown");
+  checks.need(
+      options.ties == TieOrder::position_request || options.ties == TieOrder::request_position,
+      "the order of ties is unknown");
+  checks.in_range(options.floor, 0, kMaxScheduledPositions, "floor");
+  checks.need(options.survival_epsilon >= 0, "survival_epsilon is not a number of 0 or more");
+  checks.need(options.min_gain >= 0, "min_gain is not a number of 0 or more");
+}
+
 void check(const LogitsToProbabilitiesArgs& args) {
   const Checks checks("logits_to_probabilities");
   checks.mass_rows(args.logits, "logits");

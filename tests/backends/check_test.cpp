@@ -209,6 +209,35 @@ TEST(Check, BlocksMustLieInTheirArrays) {
   expect_refused(scores, "confidence_scores", "first_previous is null");
 }
 
+TEST(Check, BatchSchedules) {
+  const double price = 1;
+  BatchScheduleArgs good;
+  good.step = {2, 2, 2, memory.data(), ids.data()};
+  good.price = {&price, 1};
+  good.lengths = ids.data();
+  EXPECT_NO_THROW(check(good));
+  EXPECT_NO_THROW(check(BatchScheduleArgs{}));
+  const auto refused = [&good](auto&& change, const std::string& word) {
+    BatchScheduleArgs bad = good;
+    change(bad);
+    expect_refused(bad, "batch_schedule", word);
+  };
+  refused([](auto& args) { args.step.requests = -1; }, "requests is -1");
+  refused([](auto& args) { args.step.requests = kMaxScheduledRequests + 1; }, "requests is 65537");
+  refused([](auto& args) { args.step.positions = 65; }, "positions is 65");
+  refused([](auto& args) { args.step.stride = 1; }, "stride is 1");
+  refused([](auto& args) { args.step.confidence = nullptr; }, "confidence is null");
+  refused([](auto& args) { args.step.slots = nullptr; }, "slots is null");
+  refused([](auto& args) { args.price.data = nullptr; }, "price is null");
+  refused([](auto& args) { args.lengths = nullptr; }, "lengths is null");
+  refused([](auto& args) { args.options.floor = -1; }, "floor is -1");
+  refused([](auto& args) { args.options.survival_epsilon = -1; }, "survival_epsilon");
+  refused([](auto& args) { args.options.min_gain = std::numeric_limits<double>::quiet_NaN(); },
+          "min_gain");
+  refused([](auto& args) { args.options.rule = static_cast<BatchRule>(9); }, "rule");
+  refused([](auto& args) { args.options.ties = static_cast<TieOrder>(9); }, "order of ties");
+}
+
 TEST(Check, ProposalSteps) {
   BuildMarkovLogitsArgs markov;
   markov.batch = 2;

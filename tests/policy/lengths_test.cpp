@@ -201,6 +201,49 @@ TEST(Sps, NeverPrefersWhatANaNTouches) {
   EXPECT_EQ(sps_length(c.data(), 3, 0.1, 1, 0, LinearCost{0, 1, 0, 0}), 1);
 }
 
+TEST(Sps, TakesAnyPrice) {
+  const std::array<float, 3> c = {0.5f, 0.5f, 1.0f};  // expected 1, 1.5, 1.75, 2
+  const auto length = [&c](const std::array<double, 4>& price, std::int32_t least = 0) {
+    return sps_length(c.data(), 3, 0.0, least, 0,
+                      [&price](std::int32_t l) { return price[static_cast<std::size_t>(l)]; });
+  };
+  EXPECT_EQ(length({1, 1.4, 1.8, 1.9}), 1);
+  EXPECT_EQ(length({1, 1.6, 1.8, 1.9}), 3);  // looks past a riser
+  EXPECT_EQ(length({1, 1.6, 1.8, 2.0}), 0);  // the first of equal ones
+  EXPECT_EQ(length({1, 1.6, 1.8, 2.0}, 1), 3);
+}
+
+TEST(Sps, LeavesOutLengthsWithoutAPrice) {
+  const std::array<float, 2> c = {1.0f, 1.0f};
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const auto length = [&c](const std::array<double, 3>& price, std::int32_t least) {
+    return sps_length(c.data(), 2, 0.0, least, 0,
+                      [&price](std::int32_t l) { return price[static_cast<std::size_t>(l)]; });
+  };
+  EXPECT_EQ(length({1, none, 1.5}, 0), 2);
+  EXPECT_EQ(length({1, 0.1, none}, 0), 1);
+  EXPECT_EQ(length({1, -1, 0}, 0), 0);
+  EXPECT_EQ(length({none, none, none}, 1), 1);
+}
+
+TEST(Sps, TakesTheLinearCostAsAPriceOfAtLeastAMillionth) {
+  for_each_block(4, {0.0f, 0.25f, 0.5f, 0.9f, 1.0f}, [](const std::vector<float>& block) {
+    for (const LinearCost& cost : {LinearCost{}, LinearCost{0, 0, 0, 0}, LinearCost{2, 0, 1, 0}}) {
+      const auto price = [&cost](std::int32_t l) { return std::max(1e-6, round_cost(cost, l)); };
+      ASSERT_EQ(sps_length(block.data(), slots_of(block), 0.1, 0, 0, cost),
+                sps_length(block.data(), slots_of(block), 0.1, 0, 0, price));
+    }
+  });
+}
+
+TEST(SoftmaxMin, StopsBeforeTheFirstDraftBelowTheMinimum) {
+  const std::array<float, 4> top = {0.9f, 0.6f, 0.75f, kNaN};
+  EXPECT_EQ(softmax_min_length(top.data(), 4, 0.75, 0), 1);
+  EXPECT_EQ(softmax_min_length(top.data(), 4, 0.5, 0), 3) << "NaN stops";
+  EXPECT_EQ(softmax_min_length(top.data(), 4, 0.5, 2), 2);
+  EXPECT_EQ(softmax_min_length(top.data(), 4, 0.95, 0), 0);
+}
+
 // A causal rule decides on slot k from c_1..c_k alone (design: replay.md, Causality).
 TEST(LengthRules, AdmitASlotWithoutLookingFurther) {
   const std::vector<float> values = {0.1f, 0.6f, 0.95f};

@@ -30,6 +30,7 @@ class IdleBackend : public Backend {
   void confidence_scores(const ConfidenceScoresArgs&) override { used(); }
   void threshold_lengths(const ThresholdLengthsArgs&) override { used(); }
   void sps_lengths(const SpsLengthsArgs&) override { used(); }
+  void batch_schedule(const BatchScheduleArgs&) override { used(); }
   void logits_to_probabilities(const LogitsToProbabilitiesArgs&) override { used(); }
   void fill_uniforms(const FillUniformsArgs&) override { used(); }
   void build_markov_logits(const BuildMarkovLogitsArgs&) override { used(); }

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/vector_ops.h"
 #include "core/random.h"
+#include "policy/batch.h"
 #include "policy/lengths.h"
 #include "support/error.h"
 
@@ -307,6 +309,21 @@ class CpuBackend final : public Backend {
       args.lengths[b] = sps_length(args.scores.scores + b * slots, slots, args.survival_floor,
                                    std::max(1, args.min_length), args.max_length, args.cost);
     }
+  }
+
+  void batch_schedule(const BatchScheduleArgs& args) override {
+    check(args);
+    const BatchStep& step = args.step;
+    for (std::int32_t r = 0; r < step.requests; ++r) {
+      if (step.slots[r] < 0 || step.slots[r] > step.positions) report(args.status, kOpBadLength);
+    }
+    const std::span<const double> price(args.price.data, static_cast<std::size_t>(args.price.size));
+    const std::int32_t capacity = args.capacity != nullptr
+                                      ? *args.capacity
+                                      : batch_capacity(step, price, args.options, batch_).drafts;
+    if (args.chosen != nullptr) *args.chosen = capacity;
+    dspark::allocate(step, capacity, args.options,
+                     std::span(args.lengths, static_cast<std::size_t>(step.requests)), batch_);
   }
 
   void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
@@ -644,6 +661,7 @@ class CpuBackend final : public Backend {
 
   int threads_;
   const VectorOps& ops_;
+  BatchWorkspace batch_;
   Buffer workspaces_;
 };
 

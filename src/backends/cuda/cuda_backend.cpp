@@ -18,6 +18,7 @@
 #include "kernels/sampling/probabilities.h"
 #include "kernels/sampling/sample_probability_rows.h"
 #include "kernels/sampling/uniforms.h"
+#include "kernels/schedule/batch_schedule.h"
 #include "kernels/schedule/schedule.h"
 #include "support/error.h"
 
@@ -116,6 +117,11 @@ class CudaBackend final : public Backend {
   void sps_lengths(const SpsLengthsArgs& args) override {
     check(args);
     kernels::sps_lengths(args, stream());
+  }
+  void batch_schedule(const BatchScheduleArgs& args) override {
+    check(args);
+    kernels::batch_schedule(args, workspace_.get(kernels::batch_schedule_workspace(args)),
+                            stream());
   }
   void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
     check(args);
