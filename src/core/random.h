@@ -18,6 +18,7 @@ enum class RandomPurpose : std::uint32_t {
   bonus = 4,     ///< the token after a fully accepted block
   rejected = 5,  ///< the drafted token at a slot known to be rejected (worlds, replay.md)
   resample = 6,  ///< a draw of the bootstrap (replay/intervals.h)
+  walk = 7,      ///< a round of a lockstep walk (replay/lockstep.h)
   synth = 16,    ///< synthetic traces
 };
 

@@ -178,13 +178,13 @@ CostModel::CostModel(CostTable table)
       overhead_(table.overhead.value_or(0)),
       surface_(std::make_shared<const Surface>(std::move(table))) {}
 
-std::int64_t CostModel::bucket_of(std::int64_t tokens) const {
+std::int64_t CostModel::charged_tokens(std::int64_t tokens) const {
   const auto found = std::lower_bound(buckets_.begin(), buckets_.end(), tokens);
   return found == buckets_.end() ? tokens : *found;
 }
 
 double CostModel::verify(std::int64_t requests, std::int64_t tokens) const {
-  tokens = bucket_of(tokens);
+  tokens = charged_tokens(tokens);
   if (surface_ != nullptr) return surface_->ms(requests, tokens);
   return linear_.verify_base + linear_.verify_token * static_cast<double>(tokens);
 }
@@ -207,7 +207,8 @@ double CostModel::speculative_step(std::int64_t requests, std::int64_t drafts) c
   if (surface_ != nullptr) return draft(requests) + verify(requests, tokens) + overhead_;
   // The order of round_cost(), for the same bits.
   return draft(requests) + linear_.verify_base +
-         linear_.verify_token * static_cast<double>(bucket_of(tokens)) + accept(drafts) + overhead_;
+         linear_.verify_token * static_cast<double>(charged_tokens(tokens)) + accept(drafts) +
+         overhead_;
 }
 
 const std::string& CostModel::unit() const {
@@ -260,6 +261,12 @@ void CostModel::set_overhead(double per_step) {
 void CostModel::set_buckets(std::vector<std::int64_t> buckets) {
   check_increasing(buckets);
   buckets_ = std::move(buckets);
+}
+
+std::vector<double> round_prices(const CostModel& model, std::int32_t block_size) {
+  std::vector<double> prices;
+  for (std::int32_t l = 0; l <= block_size; ++l) prices.push_back(model.speculative_step(1, l));
+  return prices;
 }
 
 }  // namespace dspark

@@ -61,6 +61,8 @@ class CostModel {
   /// The four constants, where they are all there is to the model (no list of draft times, no
   /// overhead, no buckets).
   [[nodiscard]] std::optional<LinearCost> linear() const;
+  /// Tokens that a step of `tokens` is charged for: the bucket that holds it.
+  [[nodiscard]] std::int64_t charged_tokens(std::int64_t tokens) const;
   /// The table; null for the linear model. Lives as long as the model or a copy of it.
   [[nodiscard]] const CostTable* table() const;
   /// False where drafting was given neither by the table nor by set_draft().
@@ -81,13 +83,15 @@ class CostModel {
 
  private:
   class Surface;
-  [[nodiscard]] std::int64_t bucket_of(std::int64_t tokens) const;
-
   LinearCost linear_;
   CostCurve draft_;  // empty: the linear constant, or none given
   double overhead_ = 0;
   std::shared_ptr<const Surface> surface_;  // null: linear
   std::vector<std::int64_t> buckets_;
 };
+
+/// What a round of one request costs by the drafts that it verifies, 0 to `block_size`:
+/// speculative_step(1, l).
+[[nodiscard]] std::vector<double> round_prices(const CostModel& model, std::int32_t block_size);
 
 }  // namespace dspark

@@ -313,19 +313,22 @@ void check_measurements(const JsonNode& root, const std::vector<CostRow>& rows) 
   }
 }
 
-void check_drain_guard(const JsonNode& guard, const std::vector<CostRow>& rows) {
+CostDrainGuard read_drain_guard(const JsonNode& guard, const std::vector<CostRow>& rows) {
   guard.check_keys({"loss_multiplier", "mean_output_tokens_per_request_iteration",
                     "minimum_group_value_ms", "source_result_sha256", "tail_graph_batch_size"});
-  (void)guard.require("loss_multiplier").positive();
-  (void)guard.require("mean_output_tokens_per_request_iteration").positive();
-  (void)guard.require("minimum_group_value_ms").not_negative();
+  CostDrainGuard out;
+  out.loss_multiplier = guard.require("loss_multiplier").positive();
+  out.mean_output = guard.require("mean_output_tokens_per_request_iteration").positive();
+  out.minimum_value = guard.require("minimum_group_value_ms").not_negative();
   (void)guard.require("source_result_sha256").sha256();
   const JsonNode tail = guard.require("tail_graph_batch_size");
-  const std::int64_t batch = tail.integer(1, kMaxCostTokens);
+  out.tail_requests = tail.integer(1, kMaxCostTokens);
   if (std::none_of(rows.begin(), rows.end(),
-                   [batch](const CostRow& row) { return row.requests == batch; })) {
-    tail.fail(fmt::format("{} is no graph batch of cost_tables", batch), "give one of those");
+                   [&](const CostRow& row) { return row.requests == out.tail_requests; })) {
+    tail.fail(fmt::format("{} is no graph batch of cost_tables", out.tail_requests),
+              "give one of those");
   }
+  return out;
 }
 
 CostTable read_trtllm_exact(const JsonNode& root) {
@@ -362,7 +365,9 @@ CostTable read_trtllm_exact(const JsonNode& root) {
                 fmt::format("give at most {}", kMaxAllCompactCells));
   }
   check_measurements(root, table.rows);
-  if (const auto guard = root.find("iteration_drain_guard")) check_drain_guard(*guard, table.rows);
+  if (const auto guard = root.find("iteration_drain_guard")) {
+    table.drain_guard = read_drain_guard(*guard, table.rows);
+  }
   return table;
 }
 

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/dspark_ops.h"
+#include "policy/capped_ewma.h"
+#include "policy/count_budget.h"
+#include "policy/prices.h"
 
 namespace dspark {
 
@@ -68,10 +72,78 @@ struct OracleConfidence {
   bool operator==(const OracleConfidence&) const = default;
 };
 
-using Policy = std::variant<NoSpeculation, FixedLength, Threshold, Sps, Oracle, OracleConfidence>;
+/// Drafts by the drafter's own largest probability: stop before the first one below `minimum`
+/// (llama.cpp). `max_length` 0: the block size.
+struct SoftmaxMin {
+  double minimum = 0;
+  std::int32_t max_length = 0;
+  bool operator==(const SoftmaxMin&) const = default;
+};
+
+/// Lengths by requests in flight (TensorRT-LLM's draft_len_schedule), ascending by requests.
+struct RequestSchedule {
+  std::vector<ScheduleEntry> entries;
+  bool operator==(const RequestSchedule&) const = default;
+};
+
+/// A fixed share of all drafts of a step, by rank of survival (SGLang's forced fraction).
+struct BudgetFraction {
+  double fraction = 0;
+  bool operator==(const BudgetFraction&) const = default;
+};
+
+/// vllm-ascend's confidence_budget: as many drafts as looked promising a while ago.
+struct PromisingBudget {
+  CountBudgetOptions options;
+  bool operator==(const PromisingBudget&) const = default;
+};
+
+/// The paper's Algorithm 1: drafts of all requests, best first, until one does not improve tokens
+/// per cost.
+struct Algorithm1 {
+  std::int32_t min_length = 0;  ///< drafts of every request verified whatever they promise: 0 or 1
+  bool operator==(const Algorithm1&) const = default;
+};
+
+/// The best number of drafts of a step (the paper's section 5.2; SGLang, TensorRT-LLM, vLLM).
+struct GlobalBudget {
+  std::int32_t lag = 0;  ///< steps by which the confidences that set it are old: 0, 1 or 2
+  double min_gain = 0;   ///< everything is verified unless the best is better by this fraction
+  std::int32_t min_length = 0;      ///< as in Algorithm1
+  std::vector<std::int32_t> tiers;  ///< if any: only totals of R·t drafts; ascending
+  bool fill_buckets = false;        ///< SGLang's align flag: a captured size is filled with drafts
+  bool operator==(const GlobalBudget&) const = default;
+};
+
+/// The best of the measured cells of an exact table (TensorRT-LLM B), whose drain guard it has.
+struct ExactTable {
+  std::optional<double> min_gain;  ///< empty: the table's
+  bool operator==(const ExactTable&) const = default;
+};
+
+/// mlx-dspark's cap controller.
+struct CapController {
+  CappedEwmaOptions options;
+  bool operator==(const CapController&) const = default;
+};
+
+/// TensorRT-LLM's speculation gate around another policy.
+struct Gate {
+  using Inside = std::variant<FixedLength, Threshold, Sps, SoftmaxMin, RequestSchedule,
+                              BudgetFraction, PromisingBudget, Algorithm1, GlobalBudget>;
+  std::int32_t window = 1;  ///< completed requests that the mean is taken over
+  double min_accepted = 0;  ///< accepted drafts per round below which speculation ends for good
+  Inside wrapped;
+  bool operator==(const Gate&) const = default;
+};
+
+using Policy = std::variant<NoSpeculation, FixedLength, Threshold, Sps, Oracle, OracleConfidence,
+                            SoftmaxMin, RequestSchedule, BudgetFraction, PromisingBudget,
+                            Algorithm1, GlobalBudget, ExactTable, CapController, Gate>;
 
 /// Name in policy files and results: "none", "fixed", "threshold", "sps", "oracle",
-/// "oracle_confidence".
+/// "oracle_confidence", "softmax_min", "schedule", "budget_fraction", "count_budget", "algorithm1",
+/// "global", "exact_table", "capped_ewma", "gate".
 [[nodiscard]] std::string policy_name(const Policy& policy);
 
 /// A parameter as it is printed: an integer, a number or a word.
@@ -81,9 +153,26 @@ using ParameterValue = std::variant<std::int64_t, double, std::string>;
 [[nodiscard]] std::vector<std::pair<std::string, ParameterValue>> policy_parameters(
     const Policy& policy);
 
+/// The policy inside an `oracle_confidence` or a `gate`; null for the others.
+[[nodiscard]] std::optional<Policy> inner_policy(const Policy& policy);
+
+/// True if the length of a block depends on that block alone, so that one request can be followed
+/// by itself. The others look at all requests of a step, or back in time (replay/lockstep.h).
+[[nodiscard]] bool is_per_request(const Policy& policy);
+
 /// True if the rule looks at confidences (then what it verifies needs sampled worlds). The oracles
 /// look at acceptance probabilities and outcomes instead.
 [[nodiscard]] bool uses_confidence(const Policy& policy);
+
+/// True if the rule looks at the drafter's own largest probabilities, which need worlds too.
+[[nodiscard]] bool uses_top_probability(const Policy& policy);
+
+/// True if the rule looks for the best tokens per cost: over a flat cost there is nothing to find.
+[[nodiscard]] bool optimises(const Policy& policy);
+
+/// The policy at a number of requests in flight: a `schedule` is the fixed length (or none) that it
+/// asks for there; every other policy is itself.
+[[nodiscard]] Policy at_concurrency(const Policy& policy, std::int32_t requests);
 
 /// True for the oracles: what nobody can run, and so never ranked among what can be run.
 [[nodiscard]] bool is_bound(const Policy& policy);
@@ -96,11 +185,12 @@ using ParameterValue = std::variant<std::int64_t, double, std::string>;
 [[nodiscard]] std::int32_t largest_named_length(const Policy& policy);
 
 /// Drafts to verify for a block of `slots` drafts with these confidences (unused where the rule
-/// does not look at them). `cost` is what `sps` optimises. `oracle`: all of them; what it verifies
-/// depends on the outcome (replay/bounds.h). `oracle_confidence`: its rule on what the caller
-/// passes.
+/// does not look at them; `softmax_min`: top probabilities). `prices` are what `sps` optimises.
+/// `oracle`: all of them; what it verifies depends on the outcome (replay/bounds.h).
+/// `oracle_confidence`: its rule on what the caller passes. Throws std::logic_error for a
+/// policy that is not is_per_request(), and for `schedule` (at_concurrency()).
 [[nodiscard]] std::int32_t scheduled_length(const Policy& policy, const float* confidence,
-                                            std::int32_t slots, const LinearCost& cost);
+                                            std::int32_t slots, const RoundPrices& prices);
 
 /// How many leading confidences decide the length: any others behind them give the same
 /// scheduled_length(). In [0, slots].

@@ -3,21 +3,19 @@
 #include <algorithm>
 #include <vector>
 
-#include "cost/cost.h"
-
 namespace dspark {
 namespace {
 
 class Oracular {
  public:
-  Oracular(const OutcomeTable& table, const Oracle& oracle, const LinearCost& cost, RoundFlow& flow,
-           LoopScratch& scratch)
+  Oracular(const OutcomeTable& table, const Oracle& oracle, const RoundPrices& prices,
+           RoundFlow& flow, LoopScratch& scratch)
       : table_(table),
         shortest_(oracle.bound == OracleBound::shortest),
         flow_(flow),
         starts_(scratch.starts) {
     for (std::int32_t l = 0; l <= table.block_size; ++l) {
-      length_cost_.push_back(round_cost(cost, l));
+      length_cost_.push_back(prices(l));
     }
   }
 
@@ -123,9 +121,9 @@ class Oracular {
 
 }  // namespace
 
-ClosedLoop follow_bound(const OutcomeTable& table, const Oracle& oracle, const LinearCost& cost,
+ClosedLoop follow_bound(const OutcomeTable& table, const Oracle& oracle, const RoundPrices& prices,
                         RoundFlow& flow, LoopScratch& scratch) {
-  return Oracular(table, oracle, cost, flow, scratch).follow();
+  return Oracular(table, oracle, prices, flow, scratch).follow();
 }
 
 }  // namespace dspark

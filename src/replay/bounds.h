@@ -16,7 +16,7 @@ namespace dspark {
 ///   can.)
 /// Exact for the recorded text. Costs O(N·P) steps and 8 bytes per position; one thread.
 [[nodiscard]] ClosedLoop follow_bound(const OutcomeTable& table, const Oracle& oracle,
-                                      const LinearCost& cost, RoundFlow& flow,
+                                      const RoundPrices& prices, RoundFlow& flow,
                                       LoopScratch& scratch);
 
 }  // namespace dspark

@@ -57,9 +57,9 @@ std::vector<Confidences> make_family() {
 
 }  // namespace
 
-LengthRule length_rule(const Policy& policy, const LinearCost& cost) {
-  return [policy, cost](const float* confidence, std::int32_t slots) {
-    return scheduled_length(policy, confidence, slots, cost);
+LengthRule length_rule(const Policy& policy, const RoundPrices& prices) {
+  return [policy, prices](const float* confidence, std::int32_t slots) {
+    return scheduled_length(policy, confidence, slots, prices);
   };
 }
 
@@ -92,12 +92,12 @@ std::int32_t early_stopped_length(const LengthRule& rule, const float* confidenc
   return length;
 }
 
-bool is_lossless(const Policy& policy, const LinearCost& cost, Verification verification,
+bool is_lossless(const Policy& policy, const RoundPrices& prices, Verification verification,
                  bool deterministic_drafts, std::int32_t slots) {
   if (verification == Verification::greedy || deterministic_drafts || !uses_confidence(policy)) {
     return true;
   }
-  return is_causal(length_rule(policy, cost), slots);
+  return is_causal(length_rule(policy, prices), slots);
 }
 
 std::optional<double> early_stop_difference(const OutcomeTable& table,

@@ -15,8 +15,8 @@ namespace dspark {
 /// Reads no more than `slots` of them.
 using LengthRule = std::function<std::int32_t(const float*, std::int32_t)>;
 
-/// The rule of a policy under a cost model.
-[[nodiscard]] LengthRule length_rule(const Policy& policy, const LinearCost& cost);
+/// The rule of a policy that looks at its own block only.
+[[nodiscard]] LengthRule length_rule(const Policy& policy, const RoundPrices& prices);
 
 /// True if whether slot k is verified never changes when the confidences c_{k+1}, ..., c_slots are
 /// replaced. Decided over a deterministic family of confidences (a grid of constant levels, steps
@@ -31,7 +31,7 @@ using LengthRule = std::function<std::int32_t(const float*, std::int32_t)>;
 
 /// True if speculative decoding under the policy draws from the target's distribution exactly:
 /// greedy verification, deterministic drafts, or a causal rule.
-[[nodiscard]] bool is_lossless(const Policy& policy, const LinearCost& cost,
+[[nodiscard]] bool is_lossless(const Policy& policy, const RoundPrices& prices,
                                Verification verification, bool deterministic_drafts,
                                std::int32_t slots);
 

@@ -21,11 +21,11 @@ struct Block {
 
 class Follower {
  public:
-  Follower(const OutcomeTable& table, const Policy& policy, const LinearCost& cost, RoundFlow& flow,
-           LoopScratch& scratch)
+  Follower(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices,
+           RoundFlow& flow, LoopScratch& scratch)
       : table_(table),
         policy_(policy),
-        cost_(cost),
+        prices_(prices),
         flow_(flow),
         scratch_(scratch),
         confidence_(table.confidence.data()),
@@ -113,7 +113,7 @@ class Follower {
 
   /// Drafts verified when the rule schedules by `confidence`: the bonus token needs a place too.
   [[nodiscard]] std::int32_t verified_length(const Block& block, const float* confidence) const {
-    const std::int32_t scheduled = scheduled_length(policy_, confidence, block.slots, cost_);
+    const std::int32_t scheduled = scheduled_length(policy_, confidence, block.slots, prices_);
     return static_cast<std::int32_t>(std::min<std::int64_t>(scheduled, block.left - 1));
   }
 
@@ -196,7 +196,7 @@ class Follower {
 
   const OutcomeTable& table_;
   const Policy& policy_;
-  const LinearCost& cost_;
+  const RoundPrices& prices_;
   RoundFlow& flow_;
   LoopScratch& scratch_;
   const float* confidence_;
@@ -206,31 +206,31 @@ class Follower {
 }  // namespace
 
 std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
-                                 const LinearCost& cost) {
+                                 const RoundPrices& prices) {
   RoundFlow flow;
   LoopScratch scratch;
   const auto anchors = static_cast<std::size_t>(table.anchors());
   scratch.starts.resize(anchors);
   scratch.length.resize(anchors);
-  Follower follower(table, policy, cost, flow, scratch);
+  Follower follower(table, policy, prices, flow, scratch);
   for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
     follower.start_rounds(table.sequence_offsets[s], table.sequence_offsets[s + 1]);
   }
   return std::move(scratch.starts);
 }
 
-ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost) {
+ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices) {
   RoundFlow flow;
   LoopScratch scratch;
-  return closed_loop(table, policy, cost, flow, scratch);
+  return closed_loop(table, policy, prices, flow, scratch);
 }
 
-ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const LinearCost& cost,
+ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices,
                        RoundFlow& flow, LoopScratch& scratch) {
   if (const auto* oracle = std::get_if<Oracle>(&policy)) {
-    return follow_bound(table, *oracle, cost, flow, scratch);
+    return follow_bound(table, *oracle, prices, flow, scratch);
   }
-  return Follower(table, policy, cost, flow, scratch).follow();
+  return Follower(table, policy, prices, flow, scratch).follow();
 }
 
 }  // namespace dspark

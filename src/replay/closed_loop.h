@@ -28,15 +28,16 @@ struct ClosedLoop {
 
 /// Expected number of rounds that start at each position under `policy` (v(n) of replay.md); [N].
 [[nodiscard]] std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
-                                               const LinearCost& cost);
+                                               const RoundPrices& prices);
 
-/// Follows `policy` through every sequence. `cost` is what `sps` and the bounds optimise. Costs at
-/// most O(N·P·(1 + repeats·P)) steps; one thread. For `oracle_confidence` the lengths along the
+/// Follows `policy` through every sequence. `prices` are what `sps` and the bounds optimise. Costs
+/// at most O(N·P·(1 + repeats·P)) steps; one thread. For `oracle_confidence` the lengths along the
 /// text stand for those after a rejection too: the target's distribution is not recorded there.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
-                                     const LinearCost& cost);
+                                     const RoundPrices& prices);
 /// The same, with the parts; what is in `flow` and `scratch` before does not matter.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
-                                     const LinearCost& cost, RoundFlow& flow, LoopScratch& scratch);
+                                     const RoundPrices& prices, RoundFlow& flow,
+                                     LoopScratch& scratch);
 
 }  // namespace dspark

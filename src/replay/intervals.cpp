@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "core/random.h"
-#include "cost/cost.h"
 
 namespace dspark {
 namespace {
@@ -296,34 +295,60 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
   sums.verified_by_repeat = flow.verified_by_repeat();
 }
 
-void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
-                   bool speculates, IntervalScratch& scratch, PolicyResult& row,
-                   float* efficiency) {
-  const std::size_t draws = resampling.draws();
-  std::fill(efficiency, efficiency + draws, std::numeric_limits<float>::quiet_NaN());
-  if (draws == 0 || !row.tau) return;
+namespace {
+
+constexpr double kNoBound = std::numeric_limits<double>::infinity();
+
+/// A row's means in one draw.
+struct Draw {
+  double tau, verified, tau_interior;
+};
+
+Draw draw_at(const IntervalScratch& scratch, std::size_t i) {
+  const double* sum = scratch.sums.data() + i * RowSums::kColumns;
+  return {sum[0] / sum[1], std::max(0.0, sum[2] / sum[1] + scratch.noise[i]), sum[3] / sum[4]};
+}
+
+/// The interval of a number that is a function of a draw's index.
+template <class Number>
+std::optional<Range> interval_of(const Resampling& resampling, IntervalScratch& scratch,
+                                 double estimate, double least, double most, const Number& number) {
+  scratch.values.resize(resampling.draws());
+  for (std::size_t i = 0; i < scratch.values.size(); ++i) scratch.values[i] = number(i);
+  return resampling.interval(estimate, scratch.values, least, most);
+}
+
+/// Shifts and scales of a number shift and scale its interval.
+template <class Map>
+std::optional<Range> mapped(const std::optional<Range>& range, const Map& map) {
+  return range ? std::optional<Range>({map(range->lo), map(range->hi)}) : std::nullopt;
+}
+
+/// What one more draft costs a round, on average over the lengths of a row.
+double marginal_price(const RoundFlow& flow, std::span<const double> by_length) {
+  double price = 0, rounds = 0;
+  const std::vector<double> scheduled = flow.scheduled_rounds();
+  for (std::size_t l = 0; l + 1 < by_length.size(); ++l) {
+    if (scheduled[l] == 0.0) continue;
+    price += scheduled[l] * (by_length[l + 1] - by_length[l]);
+    rounds += scheduled[l];
+  }
+  return rounds > 0 && std::isfinite(price) ? price / rounds : 0.0;
+}
+
+}  // namespace
+
+void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalScratch& scratch,
+                   PolicyResult& row) {
+  if (resampling.draws() == 0 || !row.tau) return;
   resampling.draw_sums(sums.cells.data(), RowSums::kColumns, scratch.blocks, scratch.sums);
   resampling.repeat_noise(sums.verified_by_repeat, scratch.noise);
-  struct Draw {
-    double tau, verified, tau_interior;
-  };
-  const auto draw_at = [&](std::size_t i) {
-    const double* sum = scratch.sums.data() + i * RowSums::kColumns;
-    return Draw{sum[0] / sum[1], std::max(0.0, sum[2] / sum[1] + scratch.noise[i]),
-                sum[3] / sum[4]};
-  };
-  const auto interval_of = [&](double estimate, double least, double most, const auto& number) {
-    scratch.values.resize(draws);
-    for (std::size_t i = 0; i < draws; ++i) scratch.values[i] = number(draw_at(i));
-    return resampling.interval(estimate, scratch.values, least, most);
-  };
-  constexpr double kNoBound = std::numeric_limits<double>::infinity();
-  // Shifts and scales of a number shift and scale its interval.
-  const auto mapped = [](const std::optional<Range>& range, const auto& map) {
-    return range ? std::optional<Range>({map(range->lo), map(range->hi)}) : std::nullopt;
+  const auto interval = [&](double estimate, double least, double most, const auto& number) {
+    return interval_of(resampling, scratch, estimate, least, most,
+                       [&](std::size_t i) { return number(draw_at(scratch, i)); });
   };
   RowIntervals& out = row.intervals;
-  out.tau = interval_of(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
+  out.tau = interval(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
   out.accepted_per_round = mapped(out.tau, [](double tau) { return tau - 1; });
   if (row.rounds && out.tau) {
     const double tokens = *row.rounds * *row.tau;
@@ -331,29 +356,59 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
   }
   if (row.tau_interior) {
     out.tau_interior =
-        interval_of(*row.tau_interior, 1, kNoBound, [](const Draw& d) { return d.tau_interior; });
+        interval(*row.tau_interior, 1, kNoBound, [](const Draw& d) { return d.tau_interior; });
   }
   if (!row.verified_per_round) return;
   out.verified_per_round =
-      interval_of(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });
+      interval(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });
   if (row.acceptance_rate) {
-    out.acceptance_rate = interval_of(*row.acceptance_rate, 0, 1,
-                                      [](const Draw& d) { return (d.tau - 1) / d.verified; });
+    out.acceptance_rate = interval(*row.acceptance_rate, 0, 1,
+                                   [](const Draw& d) { return (d.tau - 1) / d.verified; });
   }
-  const auto cost_of = [&](double verified) {
-    return speculates ? round_cost(cost, verified) : step_cost(cost);
-  };
-  out.cost_per_round = mapped(out.verified_per_round, cost_of);
-  if (!row.tokens_per_cost) return;
+}
+
+void price_intervals(const Resampling& resampling, const RoundFlow& flow,
+                     std::span<const double> by_length, IntervalScratch& scratch,
+                     PolicyResult& row, float* efficiency) {
+  const std::size_t draws = resampling.draws();
+  std::fill(efficiency, efficiency + draws, std::numeric_limits<float>::quiet_NaN());
+  if (draws == 0 || !row.tau || !row.cost_per_round) return;
+  const double cost = *row.cost_per_round;
+  // What the rounds of each cell cost above the mean: where all cost the same, exactly 0.
+  scratch.cells.assign(resampling.cells(), 0.0);
+  for (std::size_t cell = 0; cell < scratch.cells.size(); ++cell) {
+    const double* part = flow.cells().data() + cell * flow.columns();
+    double& above = scratch.cells[cell];
+    if (by_length.empty()) above = part[RoundFlow::cost] - cost * part[RoundFlow::rounds];
+    for (std::size_t l = 0; l < by_length.size(); ++l) {
+      const double rounds = part[RoundFlow::scheduled + l];
+      if (rounds != 0.0) above += rounds * (by_length[l] - cost);
+    }
+  }
+  resampling.draw_sums(scratch.cells.data(), 1, scratch.blocks, scratch.prices);
+  const double marginal = marginal_price(flow, by_length);
   for (std::size_t i = 0; i < draws; ++i) {
-    const Draw draw = draw_at(i);
-    efficiency[i] = static_cast<float>(draw.tau / cost_of(draw.verified));
+    const double rounds = scratch.sums[i * RowSums::kColumns + 1];
+    scratch.prices[i] =
+        std::max(0.0, cost + scratch.prices[i] / rounds + marginal * scratch.noise[i]);
   }
-  out.tokens_per_cost = interval_of(*row.tokens_per_cost, 0, kNoBound,
-                                    [&](const Draw& d) { return d.tau / cost_of(d.verified); });
+  RowIntervals& out = row.intervals;
+  out.cost_per_round = interval_of(resampling, scratch, cost, 0, kNoBound,
+                                   [&](std::size_t i) { return scratch.prices[i]; });
+  const double requests = row.concurrency;
+  out.cost_per_step = mapped(out.cost_per_round, [&](double value) { return value * requests; });
+  if (!row.tokens_per_cost) return;
+  const auto tokens_per_cost = [&](std::size_t i) {
+    return draw_at(scratch, i).tau / scratch.prices[i];
+  };
+  for (std::size_t i = 0; i < draws; ++i) efficiency[i] = static_cast<float>(tokens_per_cost(i));
+  out.tokens_per_cost =
+      interval_of(resampling, scratch, *row.tokens_per_cost, 0, kNoBound, tokens_per_cost);
+  out.tokens_per_cost_per_user =
+      mapped(out.tokens_per_cost, [&](double value) { return value / requests; });
   if (row.speedup) {
-    out.speedup =
-        mapped(out.tokens_per_cost, [&](double value) { return value * step_cost(cost); });
+    const double plain = *row.tokens_per_cost / *row.speedup;
+    out.speedup = mapped(out.tokens_per_cost, [&](double value) { return value / plain; });
   }
 }
 

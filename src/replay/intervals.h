@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "core/dspark_ops.h"
 #include "replay/closed_loop.h"
 #include "replay/outcome_table.h"
 #include "replay/result.h"
@@ -127,14 +127,23 @@ void sum_cells(const RoundFlow& flow, RowSums& sums);
 /// Scratch memory of row_intervals(); reused from row to row.
 struct IntervalScratch {
   std::vector<double> blocks, sums, noise, values;
+  std::vector<double> cells, prices;
 };
 
-/// Fills row.intervals. Needs the row's tau, and for the others verified_per_round, cost_per_round,
-/// tokens_per_cost, speedup, acceptance_rate, rounds and tau_interior as far as they exist.
+/// Fills what row.intervals has of numbers that have no price: those of tau, tau_interior, rounds,
+/// accepted_per_round, verified_per_round and acceptance_rate, as far as the row has them. Leaves in
+/// `scratch` what price_intervals() needs.
+void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalScratch& scratch,
+                   PolicyResult& row);
+
+/// The others, under one cost: of cost_per_round, tokens_per_cost and what is a multiple of them.
+/// Call behind row_intervals() for the same row, whose cost_per_round is set. `by_length`: what a
+/// round of l drafts costs (ExpectedStep); empty: the flow has the cost of each round (walks).
 /// `efficiency`: [draws] receives tokens_per_cost in every draw (NaN where it does not exist), for
 /// compare_rows().
-void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
-                   bool speculates, IntervalScratch& scratch, PolicyResult& row, float* efficiency);
+void price_intervals(const Resampling& resampling, const RoundFlow& flow,
+                     std::span<const double> by_length, IntervalScratch& scratch,
+                     PolicyResult& row, float* efficiency);
 
 /// Compares a row with a reference on the same draws (`efficiency` of both). Empty where one of
 /// them has no tokens_per_cost, or no interval exists. The verdict is "within noise" where the

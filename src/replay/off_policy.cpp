@@ -217,18 +217,18 @@ std::vector<PositionResult> off_policy_positions(const OutcomeTable& table,
 }
 
 PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
-                                 const LinearCost& cost, Verification verification) {
+                                 const RoundPrices& prices, Verification verification) {
   RoundFlow flow;
-  return evaluate_off_policy(table, policy, cost, verification, flow);
+  return evaluate_off_policy(table, policy, prices, verification, flow);
 }
 
 PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
-                                 const LinearCost& cost, Verification verification,
+                                 const RoundPrices& prices, Verification verification,
                                  RoundFlow& flow) {
   flow.begin(table.block_size, 0);
   PolicyResult row;
   row.off_policy = true;
-  row.lossless = is_lossless(policy, cost, verification, table.greedy, table.block_size);
+  row.lossless = is_lossless(policy, prices, verification, table.greedy, table.block_size);
   if (!row.lossless) return row;
 
   const bool sees_confidences = uses_confidence(policy);
@@ -240,7 +240,7 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   for_each_full_block(table, [&](const FullBlock& block) {
     if (block.slots < table.block_size) return;
     const float* confidence = table.confidence.data() + block.anchor * table.block_size;
-    const std::int32_t length = scheduled_length(policy, confidence, block.slots, cost);
+    const std::int32_t length = scheduled_length(policy, confidence, block.slots, prices);
     const auto at = static_cast<std::size_t>(block.anchor);
     double emitted = 1, last = 1;
     for (std::int32_t k = 0; k < length; ++k) {
@@ -262,7 +262,7 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
     } else if (has_chains(table)) {
       const Slots admitted = over_drafted_chains(table, block, [&](const float* c) {
         Slots one{};
-        const std::int32_t scheduled = scheduled_length(policy, c, block.slots, cost);
+        const std::int32_t scheduled = scheduled_length(policy, c, block.slots, prices);
         std::fill(one.begin(), one.begin() + scheduled, 1.0);
         return one;
       });

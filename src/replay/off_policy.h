@@ -49,9 +49,10 @@ inline constexpr double kMinEffectiveSamples = 100;
 /// block being one round; its lengths are unbiased estimates, those accepted add up to the blocks
 /// but for their error, and those scheduled may be negative where they were weighted.
 [[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
-                                               const LinearCost& cost, Verification verification);
+                                               const RoundPrices& prices,
+                                               Verification verification);
 [[nodiscard]] PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy,
-                                               const LinearCost& cost, Verification verification,
+                                               const RoundPrices& prices, Verification verification,
                                                RoundFlow& flow);
 
 }  // namespace dspark

@@ -60,7 +60,8 @@ struct PositionIntervals {
 struct RowIntervals {
   std::optional<Range> tau, tau_interior, rounds;
   std::optional<Range> accepted_per_round, verified_per_round, acceptance_rate;
-  std::optional<Range> cost_per_round, tokens_per_cost, speedup;
+  std::optional<Range> cost_per_round, cost_per_step, speedup;
+  std::optional<Range> tokens_per_cost, tokens_per_cost_per_user;
 };
 
 /// Where a row's cost goes, as expectations over the rounds of the replay.
@@ -70,8 +71,8 @@ struct Ledger {
   double verified = 0;  ///< drafts sent to verification
   double accepted = 0;
   double wasted = 0;  ///< verified - accepted
-  double draft_cost = 0, verify_cost = 0,
-         accept_cost = 0;                ///< in the cost model's units, over all rounds
+  double draft_cost = 0, verify_cost = 0, accept_cost = 0,
+         overhead_cost = 0;              ///< in the cost model's units, over all rounds
   double rounds_without_acceptance = 0;  ///< rounds that accepted no draft
   double rounds_trimmed = 0;             ///< rounds that verified no draft although they had some
   std::optional<double>
@@ -145,7 +146,7 @@ struct PolicyResult {
   std::int32_t concurrency = 1;
   bool lossless = true;
   std::optional<double> tau, tau_interior;
-  std::optional<double> tau_se;          ///< off-policy rows: standard error of `tau`
+  std::optional<double> tau_se;          ///< off-policy rows and walks: standard error of `tau`
   std::optional<double> tau_lo, tau_hi;  ///< bracket where rounds are censored (rounds traces,
                                          ///< greedy along a sampled text)
   std::optional<std::int64_t> censored_rounds;
@@ -155,7 +156,15 @@ struct PolicyResult {
   std::optional<double> accepted_per_round;
   std::optional<double> verified_per_round, verified_per_round_se, verified_per_round_on_trajectory;
   std::optional<double> acceptance_rate;
-  std::optional<double> cost_per_round, tokens_per_cost, speedup;
+  std::optional<double> cost_per_round;  ///< cost_per_step / concurrency
+  std::optional<double> cost_per_step;   ///< of all requests in flight
+  std::optional<double> tokens_per_cost;           ///< of all requests together
+  std::optional<double> tokens_per_cost_per_user;  ///< tokens_per_cost / concurrency
+  std::optional<double> speedup;
+  std::optional<double> budget;         ///< drafts that a step verifies in all
+  std::optional<double> padded_tokens;  ///< tokens of a step that no request needs
+  bool walked = false;  ///< from a sampled walk in lockstep, not from the exact closed loop
+  bool pareto = false;  ///< no other row of its kind is better for the system and for the user
   bool off_policy =
       false;  ///< an importance-weighted estimate of another setting than the recorded one
   std::optional<double>
@@ -191,6 +200,28 @@ struct VerificationPair {
   std::optional<Range> efficiency_interval;
 };
 
+/// What was charged.
+struct CostSummary {
+  std::optional<LinearCost> linear;  ///< empty: a table
+  std::string file;                  ///< of the table
+  std::string format;                ///< of the table: cost_format_name()
+  std::string unit;                  ///< "ms", or "" for the linear model's own
+  std::string width = "ragged";      ///< width_name()
+};
+
+/// The best policy at one number of requests in flight, of one trace under one setting.
+struct BestPolicy {
+  std::string trace;
+  std::string verification;
+  SamplingLabel sampling;
+  std::int32_t concurrency = 1;
+  std::string policy;
+  std::vector<std::pair<std::string, ParameterValue>> parameters;
+  std::optional<double> tokens_per_cost, tokens_per_cost_per_user, speedup, budget, padded_tokens;
+  std::optional<Range> tokens_per_cost_interval;
+  bool changes = false;  ///< another policy than at the next lower concurrency
+};
+
 struct ReplayResult {
   std::string version;  ///< of the tool
   std::string backend;  ///< "cpu" or "cuda"
@@ -199,21 +230,27 @@ struct ReplayResult {
   std::int32_t repeats = 0;
   double confidence = 0.95;    ///< level of all intervals
   std::int64_t reference = 1;  ///< rank of the row that the others are compared with
-  LinearCost cost;
+  CostSummary cost;
   std::vector<TraceSummary> traces;
   std::vector<PositionResult> positions;
   std::vector<Stratum> strata;
   std::vector<StrataMean> strata_means;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
   std::vector<VerificationPair> pairs;
+  std::vector<BestPolicy> best;  ///< by concurrency, where there are several: find_best_policies()
   std::vector<std::string> notes;  ///< what a reader of the numbers should know, one line each
   /// The fields that may differ between two runs.
   double seconds = 0;
   std::optional<bool> cached;  ///< every table was kept by an earlier run; empty: without a cache
 };
 
-/// Sorts `results` by tokens_per_cost, best first, then the rows without one; then the bounds in
-/// the same way. Ties keep their order.
+/// Sorts `results` by concurrency, then by tokens_per_cost, best first, then the rows without one;
+/// within a concurrency the bounds stand last, in the same way. Ties keep their order.
 void rank_results(std::vector<PolicyResult>& results);
+
+/// Marks the rows of each trace and setting that no other row beats in tokens_per_cost and
+/// tokens_per_cost_per_user at once, and fills result.best where there is more than one
+/// concurrency. Call behind rank_results().
+void find_best_policies(ReplayResult& result);
 
 }  // namespace dspark

@@ -21,8 +21,8 @@ struct CellMap {
 /// Sums over expected rounds. Reused from row to row, so that a row allocates nothing.
 class RoundFlow {
  public:
-  /// Sums of one cell: these, then rounds by drafts verified [P+1].
-  enum Column : std::size_t { tokens, rounds, interior_tokens, interior_rounds, scheduled };
+  /// Sums of one cell: these (the cost of walks alone), then rounds by drafts verified [P+1].
+  enum Column : std::size_t { tokens, rounds, interior_tokens, interior_rounds, cost, scheduled };
 
   /// All in one cell.
   RoundFlow() = default;
@@ -41,6 +41,8 @@ class RoundFlow {
     cell[interior_tokens] += emitted;
     cell[interior_rounds] += count;
   }
+  /// A round's share of what its step costs.
+  void add_cost(std::size_t n, double share) { cell_of(n)[cost] += share; }
   /// Rounds that start at n and verify `length` drafts; `could_verify`: there were some.
   void add_length(std::size_t n, std::int32_t length, double count, bool could_verify) {
     cell_of(n)[scheduled + static_cast<std::size_t>(length)] += count;

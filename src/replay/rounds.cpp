@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "core/random.h"
-#include "cost/cost.h"
 #include "replay/device_data.h"
 #include "replay/open_loop.h"
 #include "replay/pass.h"
@@ -565,8 +564,8 @@ namespace {
 
 /// Drafts that an oracle verifies of a round that accepts `accepted`, where a token is worth
 /// `price`.
-std::int32_t oracle_length(const LinearCost& cost, std::int32_t accepted, double price) {
-  const auto gain = [&](std::int32_t l) { return (l + 1) - price * round_cost(cost, l); };
+std::int32_t oracle_length(const RoundPrices& prices, std::int32_t accepted, double price) {
+  const auto gain = [&](std::int32_t l) { return (l + 1) - price * prices(l); };
   std::int32_t best = 0;
   for (std::int32_t l = 1; l <= accepted; ++l) {
     if (gain(l) >= gain(best)) best = l;
@@ -576,15 +575,15 @@ std::int32_t oracle_length(const LinearCost& cost, std::int32_t accepted, double
 
 /// The price at which the best choice of lengths breaks even: the most tokens per cost that rounds
 /// of these outcomes can give (Dinkelbach 1967).
-double best_rate(const RoundTable& table, const LinearCost& cost) {
+double best_rate(const RoundTable& table, const RoundPrices& prices) {
   double rate = 0;
   for (int step = 0; step < 64; ++step) {  // each step improves; a handful suffices
     double tokens = 0, spent = 0;
     for (const RoundOutcome& round : table.rounds) {
       if (round.slots == 0) continue;
-      const std::int32_t l = oracle_length(cost, round.accepted, rate);
+      const std::int32_t l = oracle_length(prices, round.accepted, rate);
       tokens += l + 1;
-      spent += round_cost(cost, l);
+      spent += prices(l);
     }
     if (!(spent > 0) || !(tokens / spent > rate)) break;
     rate = tokens / spent;
@@ -595,19 +594,19 @@ double best_rate(const RoundTable& table, const LinearCost& cost) {
 }  // namespace
 
 PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
-                             const LinearCost& cost) {
+                             const RoundPrices& prices) {
   RoundFlow flow;
-  return evaluate_rounds(table, policy, cost, flow);
+  return evaluate_rounds(table, policy, prices, flow);
 }
 
-PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy, const LinearCost& cost,
-                             RoundFlow& flow) {
+PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
+                             const RoundPrices& prices, RoundFlow& flow) {
   if (std::holds_alternative<OracleConfidence>(policy)) {
     throw internal_error("evaluate_rounds", "a rounds trace has no acceptance probabilities");
   }
   const auto* oracle = std::get_if<Oracle>(&policy);
   const bool shortest = oracle != nullptr && oracle->bound == OracleBound::shortest;
-  const double rate = shortest ? best_rate(table, cost) : 0;
+  const double rate = shortest ? best_rate(table, prices) : 0;
   const std::size_t size = table.rounds.size();
   flow.begin(table.block_size, 0);
   PolicyResult out;
@@ -617,12 +616,12 @@ PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy, cons
     const RoundOutcome& round = table.rounds[m];
     if (round.slots == 0) continue;
     const std::int32_t length =
-        shortest ? oracle_length(cost, round.accepted, rate)
+        shortest ? oracle_length(prices, round.accepted, rate)
         : oracle != nullptr
             ? round.accepted
             : scheduled_length(
                   policy, table.confidence.data() + m * static_cast<std::size_t>(table.block_size),
-                  round.slots, cost);
+                  round.slots, prices);
     const std::int32_t accepted = std::min(round.accepted, length);
     rounds += 1;
     verified += length;

@@ -75,8 +75,8 @@ struct RoundOrder {
 /// most tokens per cost in all (rounds do not lead to each other here). Throws Error(internal) for
 /// `oracle_confidence`: α is not known. `flow`: the parts; no round is interior.
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
-                                           const LinearCost& cost);
+                                           const RoundPrices& prices);
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
-                                           const LinearCost& cost, RoundFlow& flow);
+                                           const RoundPrices& prices, RoundFlow& flow);
 
 }  // namespace dspark
