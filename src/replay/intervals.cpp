@@ -242,10 +242,6 @@ std::optional<Range> Resampling::interval(double estimate, std::vector<double>& 
   return range;
 }
 
-void Resampling::widen(double estimate, std::vector<double>& values) const {
-  for (double& value : values) value = estimate + widening_ * (value - estimate);
-}
-
 std::optional<Range> Resampling::biased_interval(double estimate, std::vector<double>& values,
                                                  double least, double most) const {
   std::vector<double> corrected = values;
@@ -281,6 +277,7 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
   const std::size_t columns = flow.columns();
   const std::size_t cells = flow.cells().size() / columns;
   sums.cells.resize(cells * RowSums::kColumns);
+  sums.longest = 0;
   for (std::size_t cell = 0; cell < cells; ++cell) {
     const double* const part = flow.cells().data() + cell * columns;
     double* const sum = sums.cells.data() + cell * RowSums::kColumns;
@@ -288,7 +285,9 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
     sum[1] = part[RoundFlow::rounds];
     sum[2] = 0;
     for (std::int32_t l = 1; l <= flow.block_size(); ++l) {
-      sum[2] += l * part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
+      const double rounds = part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
+      sum[2] += l * rounds;
+      if (rounds != 0.0) sums.longest = std::max(sums.longest, l);
     }
     sum[3] = part[RoundFlow::interior_tokens];
     sum[4] = part[RoundFlow::interior_rounds];
@@ -297,7 +296,7 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
 }
 
 void row_intervals(const Resampling& resampling, const RowSums& sums, const LinearCost& cost,
-                   bool speculates, IntervalScratch& scratch, PolicyResult& row,
+                   bool speculates, double scale, IntervalScratch& scratch, PolicyResult& row,
                    float* efficiency) {
   const std::size_t draws = resampling.draws();
   std::fill(efficiency, efficiency + draws, std::numeric_limits<float>::quiet_NaN());
@@ -317,13 +316,14 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
     for (std::size_t i = 0; i < draws; ++i) scratch.values[i] = number(draw_at(i));
     return resampling.interval(estimate, scratch.values, least, most);
   };
-  constexpr double kNoBound = std::numeric_limits<double>::infinity();
   // Shifts and scales of a number shift and scale its interval.
   const auto mapped = [](const std::optional<Range>& range, const auto& map) {
     return range ? std::optional<Range>({map(range->lo), map(range->hi)}) : std::nullopt;
   };
   RowIntervals& out = row.intervals;
-  out.tau = interval_of(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
+  // No round emits more than its drafts and one token.
+  const double most_tau = std::max(*row.tau, sums.longest + 1.0);
+  out.tau = interval_of(*row.tau, 1, most_tau, [](const Draw& d) { return d.tau; });
   out.accepted_per_round = mapped(out.tau, [](double tau) { return tau - 1; });
   if (row.rounds && out.tau) {
     const double tokens = *row.rounds * *row.tau;
@@ -331,11 +331,11 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
   }
   if (row.tau_interior) {
     out.tau_interior =
-        interval_of(*row.tau_interior, 1, kNoBound, [](const Draw& d) { return d.tau_interior; });
+        interval_of(*row.tau_interior, 1, most_tau, [](const Draw& d) { return d.tau_interior; });
   }
   if (!row.verified_per_round) return;
-  out.verified_per_round =
-      interval_of(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });
+  out.verified_per_round = interval_of(*row.verified_per_round, 0, sums.longest,
+                                       [](const Draw& d) { return d.verified; });
   if (row.acceptance_rate) {
     out.acceptance_rate = interval_of(*row.acceptance_rate, 0, 1,
                                       [](const Draw& d) { return (d.tau - 1) / d.verified; });
@@ -347,9 +347,10 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
   if (!row.tokens_per_cost) return;
   for (std::size_t i = 0; i < draws; ++i) {
     const Draw draw = draw_at(i);
-    efficiency[i] = static_cast<float>(draw.tau / cost_of(draw.verified));
+    efficiency[i] = static_cast<float>(draw.tau / (cost_of(draw.verified) / scale));
   }
-  out.tokens_per_cost = interval_of(*row.tokens_per_cost, 0, kNoBound,
+  const double least = 1 / cost_of(sums.longest), most = most_tau / cost_of(0);
+  out.tokens_per_cost = interval_of(*row.tokens_per_cost, least, most,
                                     [&](const Draw& d) { return d.tau / cost_of(d.verified); });
   if (row.speedup) {
     out.speedup =
@@ -360,7 +361,7 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, const Line
 std::optional<PairedComparison> compare_rows(const Resampling& resampling, const PolicyResult& row,
                                              const float* row_efficiency,
                                              const PolicyResult& reference,
-                                             const float* reference_efficiency,
+                                             const float* reference_efficiency, double scale,
                                              IntervalScratch& scratch) {
   if (!row.tokens_per_cost || !reference.tokens_per_cost) return std::nullopt;
   scratch.values.resize(resampling.draws());
@@ -369,11 +370,11 @@ std::optional<PairedComparison> compare_rows(const Resampling& resampling, const
   }
   PairedComparison out;
   out.difference = *row.tokens_per_cost - *reference.tokens_per_cost;
-  const std::optional<Range> range = resampling.interval(out.difference, scratch.values);
+  const std::optional<Range> range = resampling.interval(out.difference * scale, scratch.values);
   if (!range) return std::nullopt;
-  out.interval = *range;
+  out.interval = {range->lo / scale, range->hi / scale};
   // Draws are kept in single precision: two rows that do the same differ by its rounding.
-  const double rounding = 1e-6 * std::abs(*reference.tokens_per_cost);
+  const double rounding = 1e-6 * std::abs(*reference.tokens_per_cost * scale);
   out.verdict = range->lo > rounding ? "win" : range->hi < -rounding ? "loss" : "within noise";
   return out;
 }
