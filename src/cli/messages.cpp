@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "support/text.h"
@@ -24,6 +25,11 @@ Messages::Messages(bool quiet) : quiet_(quiet), show_progress_(!quiet && isatty(
 Messages::~Messages() { clear_progress(); }
 
 void Messages::note(const std::string& text) {
+  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
+  tell(text);
+}
+
+void Messages::tell(const std::string& text) {
   if (quiet_ || !told_.insert(text).second) return;
   clear_progress();
   write_to_stderr(fmt::format("dspark-replay: note: {}\n", escape_text(text)));

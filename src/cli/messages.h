@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 namespace dspark {
 
@@ -18,7 +19,11 @@ class Messages {
   ~Messages();
 
   /// One line, "dspark-replay: note: <text>"; the same text is told once.
+  void tell(const std::string& text);
+  /// The same, for what belongs to the numbers: it is kept for the result too, even if `quiet`.
   void note(const std::string& text);
+  /// What note() was called with, each once.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   /// Shows how far `what` is, at most ten times a second, on one line that goes away again.
   void progress(const std::string& what, std::int64_t done, std::int64_t total);
@@ -30,6 +35,7 @@ class Messages {
   bool progress_shown_ = false;
   std::chrono::steady_clock::time_point last_progress_;
   std::unordered_set<std::string> told_;
+  std::vector<std::string> notes_;
 };
 
 /// One line, "dspark-replay: error: <text>".

@@ -30,7 +30,9 @@ namespace {
 
 constexpr std::uint64_t kMaxRepeats = 1000;
 constexpr std::uint64_t kMaxChunk = std::uint64_t{1} << 30;
-constexpr double kLeastConfidence = 0.5;  // excluded, as is 1
+// Excluded, both: beyond the upper one 400 draws have no quantiles.
+constexpr double kLeastConfidence = 0.5;
+constexpr double kMostConfidence = 0.995;
 
 struct RunOptions {
   CommonOptions common;
@@ -190,7 +192,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.cache = cache;
   replay_options.confidence = options.confidence;
   replay_options.reference = options.reference;
-  replay_options.notice = [&](const std::string& line) { messages.note(line); };
+  replay_options.note = [&](const std::string& line) { messages.note(line); };
+  replay_options.notice = [&](const std::string& line) { messages.tell(line); };
 
   std::unique_ptr<Backend> backend;
   for (Recording& recording : recordings) {
@@ -224,8 +227,9 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.device = backend->device();
   if (cache) result.cached = cache->made() == 0;
   rank_results(result.results);
-  pair_verifications(result);
+  for (const std::string& line : pair_verifications(result)) messages.note(line);
   finish_strata(result);
+  result.notes = messages.notes();
   return result;
 }
 
@@ -254,7 +258,8 @@ class RunCommand : public Command {
                "Keep what is computed from the rows of a trace in DIR, and use what is kept there: "
                "the next run with other policies or costs reads no rows. Several runs may share "
                "DIR; its files may be deleted at any time"),
-        confidence_(app, "--confidence", "X", "Level of the intervals, between 0.5 and 1 (0.95)"),
+        confidence_(app, "--confidence", "X",
+                    "Level of the intervals, between 0.5 and 0.995 (0.95)"),
         reference_(app, "--reference", "RANK",
                    "Rank of the row that the others are compared with (1, the best)") {
     add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
@@ -304,7 +309,7 @@ class RunCommand : public Command {
                                       .value_or(static_cast<std::uint64_t>(options.repeats)));
     options.chunk = static_cast<std::int64_t>(chunk_.whole_number(0, kMaxChunk).value_or(0));
     options.confidence =
-        confidence_.number_between(kLeastConfidence, 1).value_or(options.confidence);
+        confidence_.number_between(kLeastConfidence, kMostConfidence).value_or(options.confidence);
     options.reference = static_cast<std::int64_t>(
         reference_.whole_number(1, static_cast<std::uint64_t>(kMaxPlanRows))
             .value_or(static_cast<std::uint64_t>(options.reference)));

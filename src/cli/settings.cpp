@@ -152,13 +152,18 @@ void add_once(std::vector<Setting>& settings, const Setting& setting) {
   if (!known) settings.push_back(setting);
 }
 
-// True if `verification` is better answered by another trace of the same domain, exactly.
+// True if `verification` is better answered by another trace, exactly: the one of the same domain
+// that was recorded so, where this one is the only one that was not.
 bool answered_by_partner(const TraceHeader& trace, Verification verification,
                          const std::vector<TraceHeader>& traces) {
-  return recorded_verification(trace) != verification &&
-         std::any_of(traces.begin(), traces.end(), [&](const TraceHeader& other) {
-           return recorded_verification(other) == verification && other.domain == trace.domain;
-         });
+  const auto recorded = [&](Verification how) {
+    return std::count_if(traces.begin(), traces.end(), [&](const TraceHeader& other) {
+      return recorded_verification(other) == how && other.domain == trace.domain;
+    });
+  };
+  const Verification own = recorded_verification(trace);
+  return own != verification && !trace.domain.empty() && recorded(own) == 1 &&
+         recorded(verification) == 1;
 }
 
 // Settings of one trace; `unanswered` gets the verifications asked for that it does not answer.

@@ -147,7 +147,7 @@ std::optional<Table> load(const std::string& path, const Digest& key, const Tabl
 }
 
 void tell(const ReplayOptions& options, const std::string& notice) {
-  if (options.notice && !notice.empty()) options.notice(notice);
+  if (options.notice) options.notice(notice);
 }
 
 }  // namespace
@@ -217,7 +217,8 @@ Table TableCache::serve(const TraceFile& trace, const Heads& heads, const Reduce
 
   std::string why;
   if (std::optional<Table> kept = load<Table>(path, key, shape_of(trace, request, options), why)) {
-    tell(options, invalid_rows_notice(trace.header().file, *kept));
+    const std::string note = invalid_rows_notice(trace.header().file, *kept);
+    if (options.note && !note.empty()) options.note(note);
     return std::move(*kept);
   }
   if (!why.empty()) tell(options, fmt::format("{} {}; it is made anew", path, why));

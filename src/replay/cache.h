@@ -41,10 +41,10 @@ class TableCache {
 
   /// The table of `trace` under `request`: the one that is kept, or that of `make`, which is then
   /// kept. Reads the trace's bytes, once for all tables of a trace that follow each other, to know
-  /// which one it is. `options` gives seed, repeats, memory budget and notice; what the user is
-  /// told of invalid rows is the same whether the table was kept or made. That a table
-  /// cannot be kept (disk full, or the trace changed meanwhile) is a notice, not an error. Throws
-  /// what `make` throws, and Error(trace) if the trace cannot be read.
+  /// which one it is. `options` gives seed, repeats, memory budget, note and notice; what the user
+  /// is told of invalid rows is the same whether the table was kept or made. That a table cannot be
+  /// kept (disk full, or the trace changed meanwhile) is a notice, not an error. Throws what `make`
+  /// throws, and Error(trace) if the trace cannot be read.
   [[nodiscard]] OutcomeTable outcomes(const TraceFile& trace, const Heads& heads,
                                       const ReduceRequest& request, const ReplayOptions& options,
                                       const Make<OutcomeTable>& make);
@@ -78,6 +78,7 @@ class TableCache {
   void probe() const;
 
   std::string folder_;
+  bool created_ = false;
   std::string temporary_;
   std::optional<TraceContent> latest_;  ///< of the trace that was asked for last
   std::int64_t made_ = 0;

@@ -241,10 +241,6 @@ std::optional<Range> Resampling::interval(double estimate, std::vector<double>& 
   return range;
 }
 
-void Resampling::widen(double estimate, std::vector<double>& values) const {
-  for (double& value : values) value = estimate + widening_ * (value - estimate);
-}
-
 std::optional<Range> Resampling::biased_interval(double estimate, std::vector<double>& values,
                                                  double least, double most) const {
   std::vector<double> corrected = values;
@@ -280,6 +276,7 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
   const std::size_t columns = flow.columns();
   const std::size_t cells = flow.cells().size() / columns;
   sums.cells.resize(cells * RowSums::kColumns);
+  sums.longest = 0;
   for (std::size_t cell = 0; cell < cells; ++cell) {
     const double* const part = flow.cells().data() + cell * columns;
     double* const sum = sums.cells.data() + cell * RowSums::kColumns;
@@ -287,7 +284,9 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
     sum[1] = part[RoundFlow::rounds];
     sum[2] = 0;
     for (std::int32_t l = 1; l <= flow.block_size(); ++l) {
-      sum[2] += l * part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
+      const double rounds = part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
+      sum[2] += l * rounds;
+      if (rounds != 0.0) sums.longest = std::max(sums.longest, l);
     }
     sum[3] = part[RoundFlow::interior_tokens];
     sum[4] = part[RoundFlow::interior_rounds];
@@ -324,6 +323,11 @@ std::optional<Range> mapped(const std::optional<Range>& range, const Map& map) {
   return range ? std::optional<Range>({map(range->lo), map(range->hi)}) : std::nullopt;
 }
 
+/// No round emits more than its drafts and one token.
+double most_tokens(const RowSums& sums, const PolicyResult& row) {
+  return std::max(*row.tau, sums.longest + 1.0);
+}
+
 /// What one more draft costs a round, on average over the lengths of a row.
 double marginal_price(const RoundFlow& flow, std::span<const double> by_length) {
   double price = 0, rounds = 0;
@@ -348,7 +352,8 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalSc
                        [&](std::size_t i) { return number(draw_at(scratch, i)); });
   };
   RowIntervals& out = row.intervals;
-  out.tau = interval(*row.tau, 1, kNoBound, [](const Draw& d) { return d.tau; });
+  const double most_tau = most_tokens(sums, row);
+  out.tau = interval(*row.tau, 1, most_tau, [](const Draw& d) { return d.tau; });
   out.accepted_per_round = mapped(out.tau, [](double tau) { return tau - 1; });
   if (row.rounds && out.tau) {
     const double tokens = *row.rounds * *row.tau;
@@ -356,19 +361,19 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalSc
   }
   if (row.tau_interior) {
     out.tau_interior =
-        interval(*row.tau_interior, 1, kNoBound, [](const Draw& d) { return d.tau_interior; });
+        interval(*row.tau_interior, 1, most_tau, [](const Draw& d) { return d.tau_interior; });
   }
   if (!row.verified_per_round) return;
   out.verified_per_round =
-      interval(*row.verified_per_round, 0, kNoBound, [](const Draw& d) { return d.verified; });
+      interval(*row.verified_per_round, 0, sums.longest, [](const Draw& d) { return d.verified; });
   if (row.acceptance_rate) {
     out.acceptance_rate = interval(*row.acceptance_rate, 0, 1,
                                    [](const Draw& d) { return (d.tau - 1) / d.verified; });
   }
 }
 
-void price_intervals(const Resampling& resampling, const RoundFlow& flow,
-                     std::span<const double> by_length, IntervalScratch& scratch,
+void price_intervals(const Resampling& resampling, const RowSums& sums, const RoundFlow& flow,
+                     std::span<const double> by_length, double scale, IntervalScratch& scratch,
                      PolicyResult& row, float* efficiency) {
   const std::size_t draws = resampling.draws();
   std::fill(efficiency, efficiency + draws, std::numeric_limits<float>::quiet_NaN());
@@ -398,12 +403,17 @@ void price_intervals(const Resampling& resampling, const RoundFlow& flow,
   const double requests = row.concurrency;
   out.cost_per_step = mapped(out.cost_per_round, [&](double value) { return value * requests; });
   if (!row.tokens_per_cost) return;
-  const auto tokens_per_cost = [&](std::size_t i) {
-    return draw_at(scratch, i).tau / scratch.prices[i];
-  };
-  for (std::size_t i = 0; i < draws; ++i) efficiency[i] = static_cast<float>(tokens_per_cost(i));
+  for (std::size_t i = 0; i < draws; ++i) {
+    efficiency[i] =
+        static_cast<float>(draw_at(scratch, i).tau / (scratch.prices[i] / scale));
+  }
+  // What every round can reach at the least and at the most.
+  const double least = out.cost_per_round ? 1 / out.cost_per_round->hi : 0;
+  const double most = out.cost_per_round ? most_tokens(sums, row) / out.cost_per_round->lo : kNoBound;
   out.tokens_per_cost =
-      interval_of(resampling, scratch, *row.tokens_per_cost, 0, kNoBound, tokens_per_cost);
+      interval_of(resampling, scratch, *row.tokens_per_cost, least, most, [&](std::size_t i) {
+        return draw_at(scratch, i).tau / scratch.prices[i];
+      });
   out.tokens_per_cost_per_user =
       mapped(out.tokens_per_cost, [&](double value) { return value / requests; });
   if (row.speedup) {
@@ -415,7 +425,7 @@ void price_intervals(const Resampling& resampling, const RoundFlow& flow,
 std::optional<PairedComparison> compare_rows(const Resampling& resampling, const PolicyResult& row,
                                              const float* row_efficiency,
                                              const PolicyResult& reference,
-                                             const float* reference_efficiency,
+                                             const float* reference_efficiency, double scale,
                                              IntervalScratch& scratch) {
   if (!row.tokens_per_cost || !reference.tokens_per_cost) return std::nullopt;
   scratch.values.resize(resampling.draws());
@@ -424,11 +434,11 @@ std::optional<PairedComparison> compare_rows(const Resampling& resampling, const
   }
   PairedComparison out;
   out.difference = *row.tokens_per_cost - *reference.tokens_per_cost;
-  const std::optional<Range> range = resampling.interval(out.difference, scratch.values);
+  const std::optional<Range> range = resampling.interval(out.difference * scale, scratch.values);
   if (!range) return std::nullopt;
-  out.interval = *range;
+  out.interval = {range->lo / scale, range->hi / scale};
   // Draws are kept in single precision: two rows that do the same differ by its rounding.
-  const double rounding = 1e-6 * std::abs(*reference.tokens_per_cost);
+  const double rounding = 1e-6 * std::abs(*reference.tokens_per_cost * scale);
   out.verdict = range->lo > rounding ? "win" : range->hi < -rounding ? "loss" : "within noise";
   return out;
 }

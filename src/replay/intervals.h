@@ -36,9 +36,10 @@ inline constexpr std::int64_t kMaxBlocksPerDraw = 256;
 /// kMaxBlocksPerDraw); else it is a run of positions that starts anywhere in a sequence and is
 /// wrapped at its end (moving blocks; Künsch 1989, Politis & Romano 1992), long enough that the
 /// text has forgotten its start. Intervals are percentiles of the draws, widened about the estimate
-/// by Student's t and n/(n-1) for the number of blocks, without which a handful of blocks would
-/// look surer than it is (Hesterberg 2015), and for runs by l/(l - r): cutting a text into runs of
-/// l positions loses the dependence across the cuts, which reaches over r of them. Over their
+/// by Student's t and the root of n/(n-1) for the number of blocks, without which a handful of
+/// blocks would look surer than it is (Hesterberg 2015), and for runs by the root of l/(l - r):
+/// cutting a text into runs of l positions loses the dependence across the cuts, which reaches over
+/// r of them. Over their
 /// sampling error the repeats of the worlds are resampled too. How often the intervals cover:
 /// tools/bench/README.md.
 ///
@@ -83,8 +84,8 @@ class Resampling {
   /// interval holds what is left when that is taken away, and what is there when it is not.
   [[nodiscard]] std::optional<Range> biased_interval(double estimate, std::vector<double>& values,
                                                      double least, double most) const;
-  /// The draws of a number, moved away from the estimate as far as interval() moves its ends.
-  void widen(double estimate, std::vector<double>& values) const;
+  /// By how much interval() moves its ends away from the estimate.
+  [[nodiscard]] double widening() const { return widening_; }
 
  private:
   void cut_cells(const std::vector<std::int64_t>& offsets, std::int64_t reach);
@@ -117,6 +118,7 @@ struct RowSums {
   /// tokens, rounds, drafts verified, and tokens and rounds of the interior.
   static constexpr std::size_t kColumns = 5;
   std::vector<double> cells;  ///< [cells, kColumns]
+  std::int32_t longest = 0;  ///< drafts that a round verifies at most
   /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
   std::vector<double> verified_by_repeat;
 };
@@ -139,18 +141,20 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalSc
 /// The others, under one cost: of cost_per_round, tokens_per_cost and what is a multiple of them.
 /// Call behind row_intervals() for the same row, whose cost_per_round is set. `by_length`: what a
 /// round of l drafts costs (ExpectedStep); empty: the flow has the cost of each round (walks).
-/// `efficiency`: [draws] receives tokens_per_cost in every draw (NaN where it does not exist), for
-/// compare_rows().
-void price_intervals(const Resampling& resampling, const RoundFlow& flow,
-                     std::span<const double> by_length, IntervalScratch& scratch,
+/// `efficiency`: [draws] receives tokens per `scale` of cost in every draw (NaN where it does not
+/// exist), for compare_rows(); a round's cost is a good scale, since draws are kept in single
+/// precision.
+void price_intervals(const Resampling& resampling, const RowSums& sums, const RoundFlow& flow,
+                     std::span<const double> by_length, double scale, IntervalScratch& scratch,
                      PolicyResult& row, float* efficiency);
 
-/// Compares a row with a reference on the same draws (`efficiency` of both). Empty where one of
+/// Compares a row with a reference on the same draws (`efficiency` of both, at one scale). Empty where one of
 /// them has no tokens_per_cost, or no interval exists. The verdict is "within noise" where the
 /// interval holds 0.
 [[nodiscard]] std::optional<PairedComparison> compare_rows(
     const Resampling& resampling, const PolicyResult& row, const float* row_efficiency,
-    const PolicyResult& reference, const float* reference_efficiency, IntervalScratch& scratch);
+    const PolicyResult& reference, const float* reference_efficiency, double scale,
+    IntervalScratch& scratch);
 
 /// The central `confidence` range of `values` (linear interpolation of order statistics; reorders
 /// them); empty for fewer than 2.

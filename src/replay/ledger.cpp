@@ -31,7 +31,7 @@ std::optional<Ledger> make_ledger(const PolicyResult& row, const RoundFlow& flow
     }
   }
   for (const double count : flow.accepted_rounds()) {
-    out.accepted_histogram.push_back(count / rounds);
+    if (!row.off_policy) out.accepted_histogram.push_back(count / rounds);
   }
   return out;
 }

@@ -212,6 +212,7 @@ std::vector<PositionResult> off_policy_positions(const OutcomeTable& table,
     out[k].survival_se = errors[k].survival.standard_error();
     out[k].predicted_se = errors[k].predicted.standard_error();
     out[k].effective_samples = errors[k].weights.value();
+    if (*out[k].effective_samples < kLeastEffectiveSamples) out[k].intervals = {};
   }
   return out;
 }

@@ -21,6 +21,8 @@ namespace dspark {
 
 /// Rows on fewer effective samples are estimated but not ranked.
 inline constexpr double kMinEffectiveSamples = 100;
+/// Numbers on fewer have no interval: it would rest on the few weights that happen to be large.
+inline constexpr double kLeastEffectiveSamples = 30;
 
 /// True if every token that can be accepted under `asked` can be drawn under what the trace was
 /// recorded with, whatever the logits; otherwise no weights can make up for the tokens that are

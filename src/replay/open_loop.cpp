@@ -108,6 +108,9 @@ void add_intervals(const std::vector<double>& cells, const Resampling& resamplin
         number.value == &PositionResult::conditional_ece
             ? resampling.biased_interval(*estimate, values, 0, most)
             : resampling.interval(*estimate, values, 0, most);
+    // An event that was never seen, or never missed, is not therefore impossible, or certain.
+    std::optional<Range>& range = position.intervals.*number.interval;
+    if (range && range->lo == range->hi && (*estimate == 0 || *estimate == 1)) range.reset();
   }
 }
 

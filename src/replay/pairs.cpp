@@ -55,7 +55,8 @@ struct Domain {
 
 }  // namespace
 
-void pair_verifications(ReplayResult& result) {
+std::vector<std::string> pair_verifications(ReplayResult& result) {
+  std::vector<std::string> notes;
   result.pairs.clear();
   std::map<std::string, std::string> domain_of;  // by file
   for (const TraceSummary& trace : result.traces) domain_of[trace.file] = trace.domain;
@@ -75,7 +76,7 @@ void pair_verifications(ReplayResult& result) {
   };
   for (const auto& [name, domain] : domains) {
     if (domain.greedy.empty() || domain.probabilistic.empty() || is_clear(name)) continue;
-    result.notes.push_back(fmt::format(
+    notes.push_back(fmt::format(
         "domain {}: {} greedy and {} sampled traces, so greedy and probabilistic rows are not "
         "paired; replay the two that belong together",
         name, domain.greedy.size(), domain.probabilistic.size()));
@@ -91,6 +92,7 @@ void pair_verifications(ReplayResult& result) {
       if (one_trace || two_recordings) result.pairs.push_back(pair_of(row, *other, domain));
     }
   }
+  return notes;
 }
 
 }  // namespace dspark

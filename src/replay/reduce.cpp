@@ -88,7 +88,7 @@ class AnchorReducer {
     }
     table_.first_problem = std::move(first_problem_);
     const std::string notice = invalid_rows_notice(header_.file, table_);
-    if (!notice.empty() && options_.notice) options_.notice(notice);
+    if (!notice.empty() && options_.note) options_.note(notice);
     return std::move(table_);
   }
 

@@ -139,8 +139,8 @@ void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_
                   const ReplayResult& result) {
   const auto begin = result.results.begin() + static_cast<std::ptrdiff_t>(first);
   const auto refused = std::count_if(begin, result.results.end(), is_refused);
-  if (refused == 0 || !options.notice) return;
-  options.notice(fmt::format(
+  if (refused == 0 || !options.note) return;
+  options.note(fmt::format(
       "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {}) "
       "rest on fewer than {} effective samples and are not ranked; record more, or a trace with "
       "this setting",
@@ -189,11 +189,14 @@ class RowEvaluator {
       complete_row(job_, policy, row);
       row.ledger = make_ledger(row, scratch.flow, job_.cost, block_size, speculates(policy));
       sum_cells(scratch.flow, scratch.sums);
-      row_intervals(resampling_, scratch.sums, job_.cost, speculates(policy), scratch.intervals,
-                    row, efficiency_of(i));
+      row_intervals(resampling_, scratch.sums, job_.cost, speculates(policy), scale(),
+                    scratch.intervals, row, efficiency_of(i));
+      if (row.off_policy && row.effective_samples.value_or(0) < kLeastEffectiveSamples) {
+        row.intervals = {};
+      }
     });
     compare();
-    add_notes(result);
+    add_notes();
     for (PolicyResult& row : rows_) result.results.push_back(std::move(row));
   }
 
@@ -205,13 +208,16 @@ class RowEvaluator {
     IntervalScratch intervals;
   };
 
+  /// The cost that tokens per cost are kept in units of, whatever the unit of the model.
+  [[nodiscard]] double scale() const { return round_cost(job_.cost, 1); }
   [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(rows_.size()); }
   [[nodiscard]] float* efficiency_of(std::size_t row) {
     return efficiency_.data() + row * resampling_.draws();
   }
 
-  /// The row at the rank that was asked for, in the order of rank_results().
-  [[nodiscard]] std::size_t reference() const {
+  /// The row at the rank that was asked for, in the order of rank_results(); empty where fewer rows
+  /// are ranked.
+  [[nodiscard]] std::optional<std::size_t> reference() const {
     std::vector<std::size_t> ranking;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (!rows_[i].bound && rows_[i].tokens_per_cost) ranking.push_back(i);
@@ -220,52 +226,55 @@ class RowEvaluator {
       return *rows_[a].tokens_per_cost > *rows_[b].tokens_per_cost;
     });
     const auto rank = static_cast<std::size_t>(options_.reference);
-    if (rank > ranking.size()) {
-      throw usage_error("--reference",
-                        fmt::format("there is no rank {} among the {} ranked rows of {}", rank,
-                                    ranking.size(), job_.trace.header().file),
-                        "give the rank of a row");
-    }
+    if (rank > ranking.size()) return std::nullopt;
     return ranking[rank - 1];
   }
 
   void compare() {
-    const bool nothing_ranked = std::none_of(rows_.begin(), rows_.end(), [](const auto& row) {
-      return !row.bound && row.tokens_per_cost.has_value();
-    });
-    if (nothing_ranked && options_.reference == 1) return;
-    const std::size_t best = reference();
+    const std::optional<std::size_t> found = reference();
+    if (!found) {
+      if (options_.reference == 1) return;  // nothing is ranked, and that has been said
+      note(
+          fmt::format("fewer than {} rows of {} verification at temperature {} are ranked, so "
+                      "they are compared with none",
+                      options_.reference, verification_name(job_.verification),
+                      shortest(job_.sampling.temperature)));
+      return;
+    }
+    const std::size_t best = *found;
     rows_[best].is_reference = true;
-    for_each_row(count(), options_.threads, IntervalScratch{},
-                 [&](std::size_t i, IntervalScratch& scratch) {
-                   if (i == best) return;
-                   rows_[i].versus = compare_rows(resampling_, rows_[i], efficiency_of(i),
-                                                  rows_[best], efficiency_of(best), scratch);
-                 });
+    for_each_row(
+        count(), options_.threads, IntervalScratch{}, [&](std::size_t i, IntervalScratch& scratch) {
+          if (i == best) return;
+          rows_[i].versus = compare_rows(resampling_, rows_[i], efficiency_of(i), rows_[best],
+                                         efficiency_of(best), scale(), scratch);
+        });
   }
 
-  void note(ReplayResult& result, const std::string& text) const {
-    result.notes.push_back(fmt::format("{}: {}", job_.trace.header().file, text));
-    if (options_.notice) options_.notice(result.notes.back());
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(fmt::format("{}: {}", job_.trace.header().file, text));
   }
 
-  void add_notes(ReplayResult& result) const {
+  void add_notes() const {
     std::optional<double> fewest;
     for (const PolicyResult& row : rows_) {
-      if (!row.bound && row.rounds && (!fewest || *row.rounds < *fewest)) fewest = row.rounds;
+      if (row.bound || !row.ledger) continue;
+      fewest = std::min(fewest.value_or(row.ledger->rounds), row.ledger->rounds);
     }
     if (fewest && *fewest < kFewRounds) {
-      note(result, fmt::format("some rows rest on as few as {:.0f} rounds; below {:.0f} even the "
-                               "intervals are rough, so record more text",
-                               *fewest, kFewRounds));
+      note(
+          fmt::format("some rows rest on as few as {:.0f} rounds; below {:.0f} even the "
+                      "intervals are rough, so record more text",
+                      *fewest, kFewRounds));
     }
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const auto* oracle = std::get_if<Oracle>(&job_.policies[i]);
       if (oracle == nullptr || oracle->bound != OracleBound::shortest) continue;
       if (rows_[i].speedup && *rows_[i].speedup < 1) {
-        note(result, fmt::format("even the oracle's shortest path has a speedup of {:.3f}: under "
-                                 "these costs no schedule can win with this drafter",
-                                 *rows_[i].speedup));
+        note(
+            fmt::format("even the oracle's shortest path has a speedup of {:.3f}: under "
+                        "these costs no schedule can win with this drafter",
+                        *rows_[i].speedup));
       }
     }
   }
@@ -286,8 +295,8 @@ void replay_off_policy(const ReplayJob& job, const OutcomeTable& table,
   // The bounds speak of the closed loop, which the recorded text does not have under this setting.
   ReplayJob runnable = job;
   std::erase_if(runnable.policies, [](const Policy& policy) { return is_bound(policy); });
-  if (runnable.policies.size() < job.policies.size() && options.notice) {
-    options.notice(fmt::format(
+  if (runnable.policies.size() < job.policies.size() && options.note) {
+    options.note(fmt::format(
         "{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
         "not recorded has no closed loop",
         job.trace.header().file, verification_name(job.verification), job.sampling.temperature));

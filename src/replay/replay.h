@@ -31,12 +31,15 @@ struct ReplayOptions {
   std::uint64_t memory_budget = 0;  ///< bytes of host memory; 0: no bound beyond the machine's
   int threads = 1;                  ///< for the evaluate stage
   TableCache* cache = nullptr;      ///< where tables are kept between runs; may be null
-  double confidence = 0.95;         ///< level of the intervals, in (0.5, 1)
+  double confidence = 0.95;         ///< level of the intervals, in (0.5, 0.995)
   std::int64_t reference =
       1;  ///< rank, within the job, of the row that the others are compared with
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
-  /// Called with one line for the user (first invalid row, ...); may be empty.
+  /// Called with one line that belongs to the numbers (first invalid row, too few rounds, ...), the
+  /// same in every run; may be empty.
+  std::function<void(const std::string&)> note;
+  /// Called with one line about this run alone (a damaged table was made anew, ...); may be empty.
   std::function<void(const std::string&)> notice;
 };
 
@@ -52,9 +55,8 @@ struct ReplayJob {
 };
 
 /// Replays a trace of kind anchors or rounds and appends to `result` its positions and rows
-/// (unranked), strata (not finished: finish_strata()) and notes; fills `summary`'s counts. Throws
-/// Error(usage) where no row has the rank `options.reference`, Error(trace) where nothing can be
-/// replayed, Error(device) where the backend fails.
+/// (unranked), strata (not finished: finish_strata()); fills `summary`'s counts. Throws
+/// Error(trace) where nothing can be replayed, Error(device) where the backend fails.
 void replay_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                   TraceSummary& summary, ReplayResult& result);
 

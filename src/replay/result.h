@@ -78,7 +78,7 @@ struct Ledger {
   std::optional<double>
       break_even_tau;  ///< the tau at which this cost per round equals decoding without speculation
   std::vector<double> scheduled_histogram;  ///< [P+1] share of rounds by verified length; or empty
-  std::vector<double> accepted_histogram;   ///< [P+1] share of rounds by accepted drafts
+  std::vector<double> accepted_histogram;   ///< [P+1] share of rounds by accepted drafts; or empty
 };
 
 /// How one row compares with the reference row (ReplayOptions::reference) on the same resampled
@@ -108,7 +108,10 @@ struct Stratum {
   std::optional<double> predicted_conditional;  ///< @1
   bool worst = false;  ///< lowest tau_open_loop of its kind (finish_strata())
   StratumIntervals intervals;
-  std::vector<double> tau_draws;  ///< of the bootstrap, for the means over strata
+  /// Sums over the draws of the bootstrap, and how far intervals are widened: for the means over
+  /// strata.
+  std::vector<double> anchor_draws, token_draws;
+  double widening = 1;
 };
 
 /// Means of tau_open_loop over the strata of one kind: of one trace, or (by "trace") of all traces

@@ -79,7 +79,7 @@ class RoundReplayer {
                         "the first invalid row: " + table_.first_problem);
     }
     const std::string notice = invalid_rows_notice(header_.file, table_);
-    if (!notice.empty() && options_.notice) options_.notice(notice);
+    if (!notice.empty() && options_.note) options_.note(notice);
     return std::move(table_);
   }
 

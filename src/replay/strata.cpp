@@ -53,6 +53,7 @@ class Part {
     out.tau_open_loop = total_.tau_mean();
     if (total_.claims > 0) out.predicted_conditional = total_.claim_mean();
     if (resampling != nullptr && resampling->possible()) add_intervals(*resampling, out);
+    if (out.anchors < kFewAnchors) out.intervals = {};
     return out;
   }
 
@@ -82,9 +83,12 @@ class Part {
           resampling.interval(*out.predicted_conditional, values, 0, 1);
     }
     draw(&Sums::tau_mean);
-    out.tau_draws = values;
-    resampling.widen(*out.tau_open_loop, out.tau_draws);
     out.intervals.tau_open_loop = resampling.interval(*out.tau_open_loop, values, 1);
+    out.widening = resampling.widening();
+    for (std::size_t i = 0; i < resampling.draws(); ++i) {
+      out.anchor_draws.push_back(sums[i * kColumns]);
+      out.token_draws.push_back(sums[i * kColumns + 2]);
+    }
   }
 
   std::vector<Sums> cells_;
@@ -114,23 +118,46 @@ std::string confidence_label(int bin) {
          edge((bin + 1) * tenths);
 }
 
-/// The interval of Σ weight · tau over the strata that have a tau; empty where one of them has no
-/// draws.
-template <class Weight>
-std::optional<Range> interval_of_mean(const std::vector<Stratum*>& strata, const Weight& weight,
-                                      double confidence) {
-  std::vector<double> draws;
+/// The interval of a mean over strata, `mean(draw)` of which the estimate is `estimate`; empty
+/// where one of them has no draws.
+template <class Mean>
+std::optional<Range> interval_of_mean(const std::vector<Stratum*>& strata, double estimate,
+                                      double confidence, const Mean& mean) {
+  std::size_t draws = SIZE_MAX;
+  double widening = 1;
   for (const Stratum* stratum : strata) {
-    if (!stratum->tau_open_loop) continue;
-    if (stratum->tau_draws.empty()) return std::nullopt;
-    draws.resize(stratum->tau_draws.size(), 0.0);
-    // A part that a draw left out has no mean there; its estimate stands in.
-    for (std::size_t i = 0; i < draws.size(); ++i) {
-      const double tau = stratum->tau_draws[i];
-      draws[i] += weight(*stratum) * (std::isfinite(tau) ? tau : *stratum->tau_open_loop);
-    }
+    draws = std::min(draws, stratum->anchor_draws.size());
+    widening = std::max(widening, stratum->widening);
   }
-  return percentile_range(draws, confidence);
+  if (draws == 0 || draws == SIZE_MAX) return std::nullopt;
+  std::vector<double> values;
+  for (std::size_t i = 0; i < draws; ++i) {
+    const double value = mean(i);
+    if (std::isfinite(value)) values.push_back(estimate + widening * (value - estimate));
+  }
+  if (2 * values.size() < draws) return std::nullopt;
+  return percentile_range(values, confidence);
+}
+
+/// Every stratum counts once; one that a draw left out does not count there.
+double macro_mean(const std::vector<Stratum*>& strata, std::size_t draw) {
+  double sum = 0, count = 0;
+  for (const Stratum* stratum : strata) {
+    if (!(stratum->anchor_draws[draw] > 0)) continue;
+    sum += stratum->token_draws[draw] / stratum->anchor_draws[draw];
+    count += 1;
+  }
+  return sum / count;
+}
+
+/// Every anchor counts once.
+double micro_mean(const std::vector<Stratum*>& strata, std::size_t draw) {
+  double tokens = 0, anchors = 0;
+  for (const Stratum* stratum : strata) {
+    tokens += stratum->token_draws[draw];
+    anchors += stratum->anchor_draws[draw];
+  }
+  return tokens / anchors;
 }
 
 }  // namespace
@@ -185,12 +212,14 @@ void finish_strata(ReplayResult& result) {
   std::vector<Kind> kinds;
   std::map<std::vector<std::string>, std::size_t> index;
   for (Stratum& stratum : result.strata) {
-    // Whole traces are compared with each other, parts within their trace and setting.
-    std::vector<std::string> key = {stratum.by, stratum.verification};
+    // Whole traces, each as it was recorded, are compared with each other, parts within their trace
+    // and setting.
+    std::vector<std::string> key = {stratum.by, stratum.verification, stratum.sampling.drafts,
+                                    stratum.sampling.top_p_rule};
     if (stratum.by != "trace") {
-      key.insert(key.end(), {stratum.trace, std::to_string(stratum.sampling.temperature),
-                             std::to_string(stratum.sampling.top_k),
-                             std::to_string(stratum.sampling.top_p), stratum.sampling.top_p_rule});
+      key.insert(key.end(),
+                 {stratum.trace, std::to_string(stratum.sampling.temperature),
+                  std::to_string(stratum.sampling.top_k), std::to_string(stratum.sampling.top_p)});
     }
     const auto [at, is_new] = index.try_emplace(std::move(key), kinds.size());
     if (is_new) kinds.emplace_back();
@@ -223,14 +252,15 @@ void finish_strata(ReplayResult& result) {
                        micro / anchors,
                        {},
                        {}};
-    mean.macro_interval = interval_of_mean(
-        kind.strata, [&](const Stratum&) { return 1 / count; }, result.confidence);
-    mean.micro_interval = interval_of_mean(
-        kind.strata, [&](const Stratum& stratum) { return stratum.anchors / anchors; },
-        result.confidence);
+    mean.macro_interval =
+        interval_of_mean(kind.strata, mean.macro, result.confidence,
+                         [&](std::size_t draw) { return macro_mean(kind.strata, draw); });
+    mean.micro_interval =
+        interval_of_mean(kind.strata, mean.micro, result.confidence,
+                         [&](std::size_t draw) { return micro_mean(kind.strata, draw); });
     result.strata_means.push_back(std::move(mean));
   }
-  for (Stratum& stratum : result.strata) stratum.tau_draws = {};
+  for (Stratum& stratum : result.strata) stratum.anchor_draws = stratum.token_draws = {};
 }
 
 }  // namespace dspark

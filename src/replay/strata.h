@@ -18,7 +18,7 @@ inline constexpr int kConfidenceStrata = 5;
 /// (0-63, 64-127, and from there in powers of two), the confidence of slot 1 (1.0 belongs to the
 /// last bin). Identity fields, and the label of the whole trace, are the caller's to fill. An
 /// anchor counts if all its slots are there; its survivals are Π_{i<k} β_i · α_k. Intervals (and
-/// `tau_draws`) where `resampling` (of the table's sequences) is given.
+/// what those of the means are made from) where `resampling` (of the table's sequences) is given.
 [[nodiscard]] std::vector<Stratum> make_strata(const OutcomeTable& table,
                                                const Resampling* resampling = nullptr);
 

@@ -107,34 +107,16 @@ std::string policy_text(const Row& row) {
   return out;
 }
 
-// Only the fields of the sampling setting that differ between the rows.
-template <class Row>
-void add_sampling(Grid& grid, const std::vector<const Row*>& rows) {
-  const SamplingLabel& first = rows.front()->sampling;
-  const auto all_same = [&](const auto& get) {
-    return std::all_of(rows.begin(), rows.end(),
-                       [&](const Row* row) { return get(row->sampling) == get(first); });
-  };
-  const auto add = [&](const char* header, const auto& get, const auto& print, bool is_number) {
-    if (all_same(get)) return;
-    add_text(grid, header, collect(rows, [&](const Row& row) { return print(get(row.sampling)); }),
-             is_number);
-  };
-  add(
-      "temperature", [](const SamplingLabel& s) { return s.temperature; },
-      [](double t) { return std::isfinite(t) ? shortest(t) : std::string(kMissing); }, true);
-  add(
-      "top_k", [](const SamplingLabel& s) { return s.top_k; },
-      [](std::int64_t k) { return std::to_string(k); }, true);
-  add(
-      "top_p", [](const SamplingLabel& s) { return s.top_p; },
-      [](double p) { return std::isfinite(p) ? shortest(p) : std::string(kMissing); }, true);
-  add(
-      "top_p_rule", [](const SamplingLabel& s) { return s.top_p_rule; },
-      [](const std::string& rule) { return escape_text(rule); }, false);
-  add(
-      "drafts", [](const SamplingLabel& s) { return s.drafts; },
-      [](const std::string& drafts) { return escape_text(drafts); }, false);
+// "temperature 0.7, top_k 40", with what is not the default.
+std::string setting_text(const SamplingLabel& sampling, bool greedy_verification) {
+  std::string out = fmt::format("temperature {}", shortest(sampling.temperature));
+  if (sampling.top_k > 0) out += fmt::format(", top_k {}", sampling.top_k);
+  if (sampling.top_p < 1 || sampling.top_p_rule != "water_filling") {
+    out +=
+        fmt::format(", top_p {} ({})", shortest(sampling.top_p), escape_text(sampling.top_p_rule));
+  }
+  if (sampling.drafts == "greedy" && !greedy_verification) out += ", greedy drafts";
+  return out;
 }
 
 Grid positions_grid(const std::vector<const PositionResult*>& rows, double confidence) {
@@ -143,7 +125,6 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows, double confi
   const auto numbers = [&](std::optional<double> PositionResult::*field) {
     return collect(rows, [field](const PositionResult& row) { return row.*field; });
   };
-  add_sampling(grid, rows);
   add_text(grid, "k",
            collect(rows, [](const PositionResult& row) { return std::to_string(row.position); }),
            true);
@@ -156,6 +137,7 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows, double confi
   add_fixed(grid, "predicted conditional", numbers(&PositionResult::predicted_conditional), 3);
   add_fixed(grid, "ece", numbers(&PositionResult::conditional_ece), 3);
   add_fixed(grid, "top-1", numbers(&PositionResult::top1_agreement), 3);
+  add_fixed(grid, "effective samples", numbers(&PositionResult::effective_samples), 0);
   return grid;
 }
 
@@ -193,7 +175,6 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
     grid.columns.push_back({"rank", true, std::vector<std::string>(rows.size(), kMissing)});
   }
   add_text(grid, title, collect(rows, policy_text<PolicyResult>));
-  add_sampling(grid, rows);
   if (std::any_of(rows.begin(), rows.end(),
                   [](const PolicyResult* row) { return row->concurrency != 1; })) {
     add_text(grid, "requests",
@@ -298,6 +279,14 @@ Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
   return grid;
 }
 
+bool is_part_of(const Stratum& stratum, const StrataMean& mean) {
+  if (stratum.by != mean.by || stratum.verification != mean.verification) return false;
+  if (mean.by != "trace") return stratum.sampling == mean.sampling;
+  // Traces were recorded at temperatures of their own.
+  return stratum.sampling.drafts == mean.sampling.drafts &&
+         stratum.sampling.top_p_rule == mean.sampling.top_p_rule;
+}
+
 // Strata kind by kind, each kind with its means below it.
 Grid strata_grid(const std::vector<const Stratum*>& strata,
                  const std::vector<const StrataMean*>& means, bool whole_traces,
@@ -320,12 +309,13 @@ Grid strata_grid(const std::vector<const Stratum*>& strata,
     if ((mean->by == "trace") != whole_traces) continue;
     std::size_t count = 0;
     for (const Stratum* stratum : strata) {
-      const bool belongs = stratum->by == mean->by && stratum->verification == mean->verification &&
-                           (whole_traces || stratum->sampling == mean->sampling);
-      if (!belongs) continue;
+      if (!is_part_of(*stratum, *mean)) continue;
       ++count;
       std::string name = whole_traces ? stratum->trace : stratum->label;
       if (whole_traces && !stratum->label.empty()) name += " (" + stratum->label + ")";
+      if (whole_traces && means.size() > 1) {
+        name += ", " + setting_text(stratum->sampling, stratum->verification == "greedy");
+      }
       names.push_back(escape_text(name));
       anchors.push_back(fmt::format("{:.0f}", stratum->anchors));
       survival.push_back(stratum->survival);
@@ -379,6 +369,8 @@ std::string about_trace(const TraceSummary& trace) {
 struct Group {
   std::string trace;
   std::string verification;
+  SamplingLabel sampling = {};
+  bool is_only_setting = true;  ///< of this trace and verification
   std::vector<const PositionResult*> positions = {};
   std::vector<const PolicyResult*> policies = {};
   std::vector<const PolicyResult*> bounds = {};
@@ -388,32 +380,41 @@ struct Group {
 
 class Groups {
  public:
-  Group& of(const std::string& trace, const std::string& verification) {
-    const auto [found, is_new] = index_.try_emplace({trace, verification}, groups_.size());
-    if (is_new) groups_.push_back({trace, verification});
-    return groups_[found->second];
+  Group& of(const std::string& trace, const std::string& verification,
+            const SamplingLabel& sampling) {
+    const auto [found, is_new] = index_.try_emplace(
+        trace + '\0' + verification + '\0' + setting_text(sampling, false), groups_.size());
+    if (!is_new) return groups_[found->second];
+    Group added = {trace, verification, sampling};
+    for (Group& other : groups_) {
+      if (other.trace != trace || other.verification != verification) continue;
+      other.is_only_setting = added.is_only_setting = false;
+    }
+    groups_.push_back(std::move(added));
+    return groups_.back();
   }
   [[nodiscard]] const std::vector<Group>& all() const { return groups_; }
 
  private:
   std::vector<Group> groups_;
-  std::map<std::pair<std::string, std::string>, std::size_t> index_;
+  std::map<std::string, std::size_t> index_;
 };
 
 Groups groups_of(const ReplayResult& result) {
   Groups groups;
   for (const PositionResult& row : result.positions) {
-    groups.of(row.trace, row.verification).positions.push_back(&row);
+    groups.of(row.trace, row.verification, row.sampling).positions.push_back(&row);
   }
   for (const PolicyResult& row : result.results) {
-    Group& group = groups.of(row.trace, row.verification);
+    Group& group = groups.of(row.trace, row.verification, row.sampling);
     (row.bound ? group.bounds : group.policies).push_back(&row);
   }
   for (const Stratum& stratum : result.strata) {
-    groups.of(stratum.trace, stratum.verification).strata.push_back(&stratum);
+    groups.of(stratum.trace, stratum.verification, stratum.sampling).strata.push_back(&stratum);
   }
   for (const StrataMean& mean : result.strata_means) {
-    if (mean.by != "trace") groups.of(mean.trace, mean.verification).means.push_back(&mean);
+    if (mean.by != "trace")
+      groups.of(mean.trace, mean.verification, mean.sampling).means.push_back(&mean);
   }
   return groups;
 }
@@ -423,6 +424,9 @@ Section make_section(const Group& group, const TraceSummary* trace, const Replay
   Section section;
   section.title = escape_text(group.trace);
   if (!group.verification.empty()) section.title += ", " + escape_text(group.verification);
+  if (!group.is_only_setting) {
+    section.title += ", " + setting_text(group.sampling, group.verification == "greedy");
+  }
   if (trace != nullptr) section.about = about_trace(*trace);
   section.positions = positions_grid(group.positions, result.confidence);
   section.policies = policies_grid("policy", group.policies, result.confidence);
@@ -435,11 +439,10 @@ Section make_section(const Group& group, const TraceSummary* trace, const Replay
 // "greedy: code_t0.h5, probabilistic: code_t1.h5", with what is not as recorded.
 std::string sides_text(const VerificationPair& pair) {
   const auto side = [](const char* verification, const PairSide& at) {
-    return fmt::format(
-        "{} {} at temperature {}{}{}", verification, escape_text(at.trace),
-        shortest(at.sampling.temperature),
-        at.sampling.drafts == "greedy" && *verification == 'p' ? ", greedy drafts" : "",
-        at.off_policy ? " (off policy)" : "");
+    std::string out = fmt::format("{} {} at {}", verification, escape_text(at.trace),
+                                  setting_text(at.sampling, *verification == 'g'));
+    if (at.off_policy) out += " (off policy)";
+    return out;
   };
   return side("greedy", pair.greedy) + " beside " + side("probabilistic", pair.probabilistic);
 }
@@ -502,7 +505,7 @@ std::optional<Section> comparison_of_traces(const ReplayResult& result) {
   for (const Stratum& stratum : result.strata) strata.push_back(&stratum);
   for (const StrataMean& mean : result.strata_means) {
     const auto traces = std::count_if(strata.begin(), strata.end(), [&](const Stratum* stratum) {
-      return stratum->by == "trace" && stratum->verification == mean.verification;
+      return is_part_of(*stratum, mean);
     });
     if (mean.by == "trace" && traces > 1) means.push_back(&mean);
   }
@@ -546,7 +549,11 @@ std::vector<Section> make_sections(const ReplayResult& result, const RenderOptio
       sections.push_back(make_section(group, &trace, result, options));
       done[i] = has_rows = true;
     }
-    if (!has_rows) sections.push_back(make_section({trace.file, ""}, &trace, result, options));
+    if (!has_rows) {
+      Group empty;
+      empty.trace = trace.file;
+      sections.push_back(make_section(empty, &trace, result, options));
+    }
   }
   for (std::size_t i = 0; i < done.size(); ++i) {
     if (!done[i]) sections.push_back(make_section(groups.all()[i], nullptr, result, options));

@@ -25,9 +25,9 @@ struct Grid {
   }
 };
 
-/// One trace under one verification.
+/// One trace under one verification and sampling setting.
 struct Section {
-  std::string title;  ///< file and verification
+  std::string title;  ///< file, verification and, where there are several, the setting
   std::string about;  ///< what was recorded; empty where the result has no summary of the trace
   Grid positions;
   Grid policies;  ///< best first, ranked within the section

@@ -20,6 +20,25 @@ void append_padded(std::string& line, const std::string& text, std::size_t width
   line += to_right ? space + text : text + space;
 }
 
+// Whether the character at `i` could change the layout, or become a link, markup or HTML.
+bool is_markup(std::string_view text, std::size_t i) {
+  const auto is_word = [&](std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0);
+  };
+  switch (text[i]) {
+    case '_':
+      return i == 0 || !is_word(i - 1) || !is_word(i + 1);  // else a part of a word
+    case ':':
+      return text.substr(i + 1).starts_with("//");
+    case '#':
+      return is_word(i + 1);
+    case '.':
+      return text.substr(0, i).ends_with("www");
+    default:
+      return std::string_view("\\`*~&@[]|<>").find(text[i]) != std::string_view::npos;
+  }
+}
+
 }  // namespace
 
 void append_aligned(std::string& out, const Grid& grid) {
@@ -63,9 +82,9 @@ void append_markdown(std::string& out, const Grid& grid) {
 
 std::string markdown_text(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (std::string_view("\\`*[]|<>").find(c) != std::string_view::npos) out += '\\';
-    out += c;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (is_markup(text, i)) out += '\\';
+    out += text[i];
   }
   return out;
 }

@@ -154,9 +154,8 @@ TEST_F(Run, ASettingThatWasNotRecordedIsEstimatedAndNotRankedOnFewSamples) {
     EXPECT_EQ(row["tokens_per_cost"].is_null(), !recorded) << row;
     EXPECT_EQ(row["speedup"].is_null(), !recorded) << row;
     EXPECT_EQ(row["rounds"].is_null(), !recorded) << row;
-    EXPECT_TRUE(row["interval"]["tau"].is_array()) << row;
-    EXPECT_TRUE(row["interval"]["verified_per_round"].is_array()) << row;
-    EXPECT_EQ(row["interval"]["tokens_per_cost"].is_null(), !recorded) << row;
+    EXPECT_EQ(row["interval"]["tau"].is_array(), recorded) << "too few effective samples" << row;
+    EXPECT_EQ(row["interval"]["tokens_per_cost"].is_array(), recorded) << row;
     EXPECT_GT(row["ledger"]["rounds"].get<double>(), 0) << row;
     estimates += recorded ? 0 : 1;
   }
@@ -166,6 +165,7 @@ TEST_F(Run, ASettingThatWasNotRecordedIsEstimatedAndNotRankedOnFewSamples) {
                           testing::HasSubstr("probabilistic verification at temperature 0.7"),
                           testing::HasSubstr("below 200 even the intervals are rough"),
                           testing::HasSubstr("the oracles are left out"),
+                          testing::HasSubstr("below 200 even the intervals are rough"),
                           testing::HasSubstr("rest on fewer than 100 effective samples")));
 }
 

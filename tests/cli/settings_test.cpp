@@ -103,10 +103,16 @@ TEST(Settings, ATemperatureBelowAThousandthWasRecordedGreedily) {
   EXPECT_EQ(verification(0.001), Verification::probabilistic);
 }
 
+TraceHeader in_domain(TraceHeader header, const std::string& domain) {
+  header.domain = domain;
+  return header;
+}
+
 TEST(Settings, AVerificationIsLeftOutOnTracesRecordedWithTheOtherOne) {
   const SettingChoice choice =
       choose_settings(plan_asking_for({Verification::greedy, Verification::probabilistic}),
-                      {recorded_at(0, "greedy.h5"), recorded_at(1, "sampled.h5")});
+                      {in_domain(recorded_at(0, "greedy.h5"), "code"),
+                       in_domain(recorded_at(1, "sampled.h5"), "code")});
   EXPECT_THAT(choice.by_trace, ElementsAre(SizeIs(1), SizeIs(1)));
   EXPECT_THAT(choice.notes,
               ElementsAre("greedy.h5: recorded at temperature 0, so probabilistic verification is "
@@ -117,9 +123,27 @@ TEST(Settings, AVerificationIsLeftOutOnTracesRecordedWithTheOtherOne) {
 
 TEST(Settings, ATraceThatAnswersNothingIsLeftOut) {
   const SettingChoice choice =
-      choose_settings(plan_asking_for({Verification::greedy}), {recorded_at(1), recorded_at(0)});
+      choose_settings(plan_asking_for({Verification::greedy}),
+                      {in_domain(recorded_at(1), "code"), in_domain(recorded_at(0), "code")});
   EXPECT_THAT(choice.by_trace, ElementsAre(IsEmpty(), SizeIs(1)));
   EXPECT_THAT(choice.notes, SizeIs(1));
+}
+
+TEST(Settings, APartnerIsTheOnlyTraceOfADomainThatIsNamed) {
+  const auto estimates = [](const std::vector<TraceHeader>& traces) {
+    std::size_t count = 0;
+    for (const auto& settings :
+         choose_settings(plan_asking_for({Verification::greedy}), traces).by_trace) {
+      for (const Setting& setting : settings) count += setting.off_policy ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(estimates({recorded_at(1), recorded_at(0)}), 1U) << "no domain, no partner";
+  EXPECT_EQ(
+      estimates({in_domain(recorded_at(1, "a.h5"), "code"),
+                 in_domain(recorded_at(1, "b.h5"), "code"), in_domain(recorded_at(0), "code")}),
+      2U)
+      << "nothing says which of the two belongs to it";
 }
 
 TEST(Settings, AVerificationThatNoTraceAnswersIsRefusedWithItsPlace) {

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"--seed: '18446744073709551616'"}},
         BadUsage{"ConfidenceOfOne",
                  {"run", "x.h5", "--confidence", "1"},
-                 {"--confidence: '1'", "0.5 and 1"}},
+                 {"--confidence: '1'", "0.5 and 0.995"}},
         BadUsage{"LowConfidence", {"run", "x.h5", "--confidence", "0.5"}, {"--confidence: '0.5'"}},
         BadUsage{"NoConfidence", {"run", "x.h5", "--confidence", "nan"}, {"--confidence: 'nan'"}},
         BadUsage{"ReferenceZero", {"run", "x.h5", "--reference", "0"}, {"--reference: '0'"}},

@@ -56,7 +56,7 @@ class Cache : public testing::Test {
     trace_ = TraceFile::open(path_);
     heads_ = load_heads(*trace_, "", 0);
     request_.sampling = {tiny.temperature, tiny.top_k, tiny.top_p, "water_filling"};
-    options_.notice = [this](const std::string& line) { notices_.push_back(line); };
+    options_.note = options_.notice = [this](const std::string& line) { notices_.push_back(line); };
   }
 
   OutcomeTable reduce() {

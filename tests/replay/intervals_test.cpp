@@ -41,7 +41,7 @@ Evaluated evaluate(const OutcomeTable& table, const Policy& policy, const Resamp
   IntervalScratch scratch;
   sum_cells(flow, sums);
   out.efficiency.resize(resampling.draws());
-  row_intervals(resampling, sums, kCost, drafts, scratch, out.row, out.efficiency.data());
+  row_intervals(resampling, sums, kCost, drafts, 1, scratch, out.row, out.efficiency.data());
   return out;
 }
 
@@ -209,7 +209,7 @@ TEST(CompareRows, ARowEqualsItself) {
   const Evaluated a = evaluate(table, Threshold{.threshold = 0.5}, resampling);
   IntervalScratch scratch;
   const auto same =
-      compare_rows(resampling, a.row, a.efficiency.data(), a.row, a.efficiency.data(), scratch);
+      compare_rows(resampling, a.row, a.efficiency.data(), a.row, a.efficiency.data(), 1, scratch);
   EXPECT_EQ(same->difference, 0);
   EXPECT_EQ(same->interval.lo, 0);
   EXPECT_EQ(same->interval.hi, 0);
@@ -224,7 +224,7 @@ TEST(CompareRows, PairsTheDraws) {
   const Evaluated four = evaluate(table, FixedLength{4}, resampling);
   IntervalScratch scratch;
   const auto compare = [&](const Evaluated& a, const Evaluated& b) {
-    return *compare_rows(resampling, a.row, a.efficiency.data(), b.row, b.efficiency.data(),
+    return *compare_rows(resampling, a.row, a.efficiency.data(), b.row, b.efficiency.data(), 1,
                          scratch);
   };
   const PairedComparison close = compare(four, three);

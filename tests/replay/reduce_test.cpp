@@ -319,7 +319,7 @@ TEST(Reduce, ABlockIsCutBeforeItsFirstInvalidRow) {
       std::numeric_limits<float>::infinity();  // position 5: slots of anchors 3, 4, 5
   std::string notice;
   ReplayOptions options;
-  options.notice = [&](const std::string& line) { notice = line; };
+  options.note = [&](const std::string& line) { notice = line; };
   const OutcomeTable table = reduce(tiny, setting.rule, options);
   EXPECT_EQ(table.slots[2], 1);
   EXPECT_EQ(table.slots[3], 2);

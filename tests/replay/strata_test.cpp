@@ -61,7 +61,11 @@ TEST(Strata, HaveIntervalsThatHoldThem) {
     SCOPED_TRACE(sure[i].label);
     EXPECT_EQ(sure[i].tau_open_loop, plain[i].tau_open_loop);
     EXPECT_FALSE(plain[i].intervals.survival.has_value());
-    EXPECT_EQ(sure[i].tau_draws.size(), resampling.draws());
+    EXPECT_EQ(sure[i].token_draws.size(), resampling.draws());
+    if (sure[i].anchors < kFewAnchors) {
+      EXPECT_FALSE(sure[i].intervals.tau_open_loop.has_value());
+      continue;
+    }
     EXPECT_TRUE(holds(sure[i].intervals.survival, sure[i].survival));
     EXPECT_TRUE(holds(sure[i].intervals.tau_open_loop, sure[i].tau_open_loop));
     EXPECT_TRUE(holds(sure[i].intervals.predicted_conditional, sure[i].predicted_conditional));
@@ -73,11 +77,11 @@ TEST(Strata, HaveIntervalsThatHoldThem) {
   for (const StrataMean& mean : result.strata_means) {
     EXPECT_TRUE(holds(mean.micro_interval, mean.micro)) << mean.by;
     EXPECT_TRUE(holds(mean.macro_interval, mean.macro)) << mean.by;
-    if (mean.by != "trace") continue;
-    EXPECT_NEAR(mean.micro_interval->lo, sure[0].intervals.tau_open_loop->lo, 1e-9);
-    EXPECT_NEAR(mean.macro_interval->hi, sure[0].intervals.tau_open_loop->hi, 1e-9);
+    // However the blocks are cut into parts, their mean is the same, and its interval.
+    EXPECT_NEAR(mean.micro_interval->lo, sure[0].intervals.tau_open_loop->lo, 1e-9) << mean.by;
+    EXPECT_NEAR(mean.micro_interval->hi, sure[0].intervals.tau_open_loop->hi, 1e-9) << mean.by;
   }
-  for (const Stratum& stratum : result.strata) EXPECT_TRUE(stratum.tau_draws.empty());
+  for (const Stratum& stratum : result.strata) EXPECT_TRUE(stratum.token_draws.empty());
 }
 
 Stratum stratum(const std::string& trace, const std::string& by, double anchors, double tau) {
@@ -88,6 +92,21 @@ Stratum stratum(const std::string& trace, const std::string& by, double anchors,
   out.anchors = anchors;
   out.tau_open_loop = tau;
   return out;
+}
+
+TEST(Strata, OfSampledAndOfGreedyDraftsAreNotMixed) {
+  ReplayResult result;
+  result.strata = {stratum("a.h5", "depth", 100, 1.5), stratum("a.h5", "depth", 100, 1.7),
+                   stratum("a.h5", "depth", 100, 2.5), stratum("a.h5", "trace", 200, 1.6),
+                   stratum("a.h5", "trace", 100, 2.5)};
+  result.strata[2].sampling.drafts = result.strata[4].sampling.drafts = "greedy";
+  finish_strata(result);
+  ASSERT_EQ(result.strata_means.size(), 4u);
+  EXPECT_DOUBLE_EQ(result.strata_means[0].macro, 1.6);
+  EXPECT_DOUBLE_EQ(result.strata_means[1].macro, 2.5);
+  EXPECT_EQ(result.strata_means[1].sampling.drafts, "greedy");
+  EXPECT_TRUE(result.strata[0].worst);
+  EXPECT_FALSE(result.strata[4].worst) << "one trace is compared with none";
 }
 
 TEST(FinishStrata, MeansCountPartsOrBlocksAndTheWorstIsMarked) {

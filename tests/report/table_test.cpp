@@ -48,12 +48,17 @@ TEST(Table, ShowsColumnsOnlyWhereARowHasThemAndEscapesNames) {
             R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats
 cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 
-a|b,"c"\n\x1b[2J\xff.h5, greedy
+a|b,"c"\n\x1b[2J\xff.h5, greedy, temperature 0
 rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
 
-rank  policy          temperature    tau  tau lo  tau hi  censored  cost/round  tokens/cost
-   1  fixed length=1            0  1.500   1.250   1.750         1        1234     0.001250
-   2  fixed length=1          0.7  1.500   1.250   1.750         1          99     0.001000
+rank  policy            tau  tau lo  tau hi  censored  cost/round  tokens/cost
+   1  fixed length=1  1.500   1.250   1.750         1        1234     0.001250
+
+a|b,"c"\n\x1b[2J\xff.h5, greedy, temperature 0.7
+rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
+
+rank  policy            tau  tau lo  tau hi  censored  cost/round  tokens/cost
+   1  fixed length=1  1.500   1.250   1.750         1       99.00     0.001000
 )out");
 }
 
@@ -257,14 +262,21 @@ TEST(Markdown, EscapesWhatWouldChangeTheLayout) {
             R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats  
 cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 
-### a\|b,"c"\\n\\x1b\[2J\\xff.h5, greedy
+### a\|b,"c"\\n\\x1b\[2J\\xff.h5, greedy, temperature 0
 
 rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
 
-| rank | policy | temperature | tau | tau lo | tau hi | censored | cost/round | tokens/cost |
-| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| 1 | fixed length=1 | 0 | 1.500 | 1.250 | 1.750 | 1 | 1234 | 0.001250 |
-| 2 | fixed length=1 | 0.7 | 1.500 | 1.250 | 1.750 | 1 | 99 | 0.001000 |
+| rank | policy | tau | tau lo | tau hi | censored | cost/round | tokens/cost |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | fixed length=1 | 1.500 | 1.250 | 1.750 | 1 | 1234 | 0.001250 |
+
+### a\|b,"c"\\n\\x1b\[2J\\xff.h5, greedy, temperature 0.7
+
+rounds, 28 rounds, 26 reproduced, 1 diverged, 1 censored, vocabulary 100, block size 1, temperature 0, 2 invalid rows, 3 impossible tokens
+
+| rank | policy | tau | tau lo | tau hi | censored | cost/round | tokens/cost |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | fixed length=1 | 1.500 | 1.250 | 1.750 | 1 | 99.00 | 0.001000 |
 )out");
 }
 

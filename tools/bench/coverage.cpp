@@ -121,7 +121,7 @@ Named numbers_of(const OutcomeTable& table, std::uint64_t seed) {
     row.tokens_per_cost = loop.tau / *row.cost_per_round;
     sum_cells(flow, sums);
     efficiency.emplace_back(resampling.draws());
-    row_intervals(resampling, sums, kCost, true, scratch, row, efficiency.back().data());
+    row_intervals(resampling, sums, kCost, true, 1, scratch, row, efficiency.back().data());
     out[name + ": tau"] = {row.tau, row.intervals.tau};
     out[name + ": tokens per cost"] = {row.tokens_per_cost, row.intervals.tokens_per_cost};
     out[name + ": acceptance rate"] = {row.acceptance_rate, row.intervals.acceptance_rate};
@@ -131,7 +131,7 @@ Named numbers_of(const OutcomeTable& table, std::uint64_t seed) {
   }
   for (std::size_t i = 1; i < rows.size(); ++i) {
     const auto paired = compare_rows(resampling, rows[i], efficiency[i].data(), rows[0],
-                                     efficiency[0].data(), scratch);
+                                     efficiency[0].data(), 1, scratch);
     out[kPolicies[i].first + ": minus fixed 3"] = {
         *rows[i].tokens_per_cost - *rows[0].tokens_per_cost,
         paired ? std::optional<Range>(paired->interval) : std::nullopt};
