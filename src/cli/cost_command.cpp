@@ -176,8 +176,8 @@ class CostCommand : public Command {
       lost += fmt::format("{}{}", lost.empty() ? "" : ", ", part);
     }
     if (!lost.empty()) {
-      messages.note(
-          fmt::format("{}: left out, as {} has no place for it: {}", file, cost_format_name(to), lost));
+      messages.note(fmt::format("{}: left out, as {} has no place for it: {}", file,
+                                cost_format_name(to), lost));
     }
     return write_cost_table(conversion.table);
   }

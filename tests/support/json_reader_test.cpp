@@ -86,15 +86,20 @@ TEST_F(JsonNodeTest, SaysWhatBelongsWhere) {
               testing::HasSubstr("not a whole number; give a whole number from 0 to 9"));
   EXPECT_THAT(error_of([&] { (void)node("big").integer(0, INT64_MAX); }),
               testing::HasSubstr("18446744073709551615 is out of range"));
-  EXPECT_THAT(error_of([&] { (void)node("minus").not_negative(); }), testing::HasSubstr("-1 is below 0"));
-  EXPECT_THAT(error_of([&] { (void)node("zero").positive(); }), testing::HasSubstr("0 is not above 0"));
+  EXPECT_THAT(error_of([&] { (void)node("minus").not_negative(); }),
+              testing::HasSubstr("-1 is below 0"));
+  EXPECT_THAT(error_of([&] { (void)node("zero").positive(); }),
+              testing::HasSubstr("0 is not above 0"));
   EXPECT_THAT(error_of([&] { (void)node("zero").text(); }), testing::HasSubstr("not a text"));
   EXPECT_THAT(error_of([&] { (void)node("zero").items(1); }), testing::HasSubstr("not a list"));
-  EXPECT_THAT(error_of([&] { (void)node("list").items(4); }), testing::HasSubstr("5 entries are too many"));
+  EXPECT_THAT(error_of([&] { (void)node("list").items(4); }),
+              testing::HasSubstr("5 entries are too many"));
   EXPECT_THAT(error_of([&] { (void)node("list").keys(); }), testing::HasSubstr("not an object"));
   EXPECT_THAT(error_of([&] { (void)node("inner").require("two"); }),
               testing::StartsWith("t.json: inner: 'two' is missing"));
-  EXPECT_THAT(error_of([&] { node("inner").check_keys({"a", "b"}); }),
+  EXPECT_THAT(error_of([&] {
+                node("inner").check_keys({"a", "b"});
+              }),
               testing::StartsWith("t.json: inner.one: unknown key; the keys are a, b"));
 }
 
