@@ -198,7 +198,7 @@ std::vector<JsonNode> JsonNode::items(std::size_t most) const {
 
 double JsonNode::number() const {
   if (!value_->is_number()) fail("this is not a number", "give a finite number");
-  const auto value = value_->get<double>();
+  const double value = value_->get<double>() + 0.0;  // a zero has no sign
   if (!std::isfinite(value)) fail("this number is not finite", "give a finite number");
   return value;
 }

@@ -98,6 +98,15 @@ TEST(Lint, WarnsOfATextThatSglangWouldMistake) {
                   kMissingDraft));
 }
 
+TEST(Lint, WarnsOfAStatedLookupThatIsNotTheEngines) {
+  const auto problems = lint(
+      parsed(R"({"token_counts": [1, 2], "step_time_ms": [1, 2], "_meta": {"lookup": "floor"}})"));
+  EXPECT_THAT(problems,
+              ElementsAre(CostProblem{CostSeverity::warning, "_meta.lookup",
+                                      "not \"interp\", and it is interpolated nevertheless"},
+                          kMissingDraft));
+}
+
 TEST(LintRange, WarnsOfStepsBeyondTheTable) {
   const CostTable measured = example("h200_qwen3_8b_shape");
   EXPECT_THAT(lint_range(measured, 128, 1024), ElementsAre());
