@@ -18,8 +18,7 @@ using Json = nlohmann::ordered_json;
 
 // One number of a table.
 struct Probe {
-  const char* part;  ///< "verify", or what is added up: "constant", "requests", "tokens"; "draft",
-                     ///< "overhead"
+  const char* part;  ///< verify, draft, overhead; of a sum its constant, requests and tokens
   std::optional<std::int64_t> requests, tokens;
   double value = 0;  ///< in the file's unit
   double ms = 0;
@@ -149,11 +148,10 @@ std::string as_csv(const std::vector<CostReport>& reports) {
   for (const CostReport& report : reports) {
     const CostTable& table = report.table;
     for (const Probe& probe : probes_of(table)) {
-      const bool is_ms = table.rows.empty() && probe.part != std::string_view("draft");
       text += fmt::format("{},{},{},{},{},{},{},{}\n", csv_text(table.file),
                           cost_format_name(table.format), probe.part, csv_count(probe.requests),
-                          csv_count(probe.tokens), shortest(probe.value),
-                          is_ms ? unit_of(table) : "ms", shortest(probe.ms));
+                          csv_count(probe.tokens), shortest(probe.value), unit_of(table),
+                          shortest(probe.ms));
     }
   }
   return text;
