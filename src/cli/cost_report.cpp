@@ -73,6 +73,16 @@ Json json_count(const std::optional<std::int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json json_guard(const std::optional<CostDrainGuard>& guard) {
+  if (!guard) return nullptr;
+  Json out;
+  out["loss_multiplier"] = guard->loss_multiplier;
+  out["mean_output_tokens_per_request_iteration"] = guard->mean_output_tokens_per_request_iteration;
+  out["minimum_group_value_ms"] = guard->minimum_group_value_ms;
+  out["tail_graph_batch_size"] = guard->tail_graph_batch_size;
+  return out;
+}
+
 // Adds the report's fields to `out`.
 void add_report(Json& out, const CostReport& report) {
   const CostTable& table = report.table;
@@ -83,6 +93,7 @@ void add_report(Json& out, const CostReport& report) {
   out["flat"] = report.flat;
   out["minimum_predicted_gain"] =
       table.min_predicted_gain ? Json(*table.min_predicted_gain) : Json(nullptr);
+  out["drain_guard"] = json_guard(table.drain_guard);
   out["notes"] = Json::array();
   for (const std::string& note : table.notes) out["notes"].push_back(escape_text(note));
   out["probes"] = Json::array();
@@ -191,6 +202,14 @@ std::vector<Fact> facts_of(const CostReport& report) {
                              {"probes", probes_text(table)}};
   if (table.min_predicted_gain) {
     facts.push_back({"min gain", shortest(*table.min_predicted_gain)});
+  }
+  if (const auto& guard = table.drain_guard) {
+    facts.push_back(
+        {"guard",
+         fmt::format("drain loss times {}, {} tokens per request, at least {} ms, tail batch {}",
+                     shortest(guard->loss_multiplier),
+                     shortest(guard->mean_output_tokens_per_request_iteration),
+                     shortest(guard->minimum_group_value_ms), guard->tail_graph_batch_size)});
   }
   for (const std::string& note : table.notes) facts.push_back({"read", escape_text(note)});
   return facts;

@@ -344,6 +344,7 @@ std::vector<std::string> losses(const CostTable& before, const CostTable& after)
   if (before.min_predicted_gain && !after.min_predicted_gain) {
     lost.emplace_back("minimum_predicted_gain");
   }
+  if (before.drain_guard) lost.emplace_back("the drain guard");
   for (const auto& [key, value] : before.carried) lost.push_back(fmt::format("'{}'", key));
   return lost;
 }

@@ -45,6 +45,16 @@ struct CostRow {
   friend bool operator==(const CostRow&, const CostRow&) = default;
 };
 
+/// TensorRT-LLM's guard of the exact table: trimming is worth what it saves less what a longer
+/// drain of the batch costs.
+struct CostDrainGuard {
+  double loss_multiplier = 0;                           ///< above 0
+  double mean_output_tokens_per_request_iteration = 0;  ///< above 0
+  double minimum_group_value_ms = 0;                    ///< 0 or more
+  std::int64_t tail_graph_batch_size = 0;               ///< a request count of `rows`
+  friend bool operator==(const CostDrainGuard&, const CostDrainGuard&) = default;
+};
+
 /// A cost table that was read and validated: sizes within the bounds below, every time it can give
 /// finite and above 0.
 struct CostTable {
@@ -67,10 +77,11 @@ struct CostTable {
   std::vector<std::optional<std::int64_t>> draft_tokens;
   std::optional<double> overhead;  ///< mlx, rows: ms per speculative step besides
 
-  std::int64_t max_batch_tokens = 0;         ///< sglang_1d; no part of the lookup
-  std::int64_t max_draft_len = 0;            ///< trtllm_exact: drafts of a full block
-  std::optional<double> min_predicted_gain;  ///< trtllm, trtllm_exact: a setting of the policy
-  std::vector<std::string> notes;            ///< what was chosen when reading
+  std::int64_t max_batch_tokens = 0;          ///< sglang_1d; no part of the lookup
+  std::int64_t max_draft_len = 0;             ///< trtllm_exact: drafts of a full block
+  std::optional<double> min_predicted_gain;   ///< trtllm, trtllm_exact: a setting of the policy
+  std::optional<CostDrainGuard> drain_guard;  ///< trtllm_exact
+  std::vector<std::string> notes;             ///< what was chosen when reading
   /// Top-level entries that have no part in the cost (key, JSON): written back in the same format.
   std::vector<std::pair<std::string, std::string>> carried;
 };

@@ -313,19 +313,24 @@ void check_measurements(const JsonNode& root, const std::vector<CostRow>& rows) 
   }
 }
 
-void check_drain_guard(const JsonNode& guard, const std::vector<CostRow>& rows) {
-  guard.check_keys({"loss_multiplier", "mean_output_tokens_per_request_iteration",
-                    "minimum_group_value_ms", "source_result_sha256", "tail_graph_batch_size"});
-  (void)guard.require("loss_multiplier").positive();
-  (void)guard.require("mean_output_tokens_per_request_iteration").positive();
-  (void)guard.require("minimum_group_value_ms").not_negative();
-  (void)guard.require("source_result_sha256").sha256();
-  const JsonNode tail = guard.require("tail_graph_batch_size");
-  const std::int64_t batch = tail.integer(1, kMaxCostTokens);
-  if (std::none_of(rows.begin(), rows.end(),
-                   [batch](const CostRow& row) { return row.requests == batch; })) {
-    tail.fail(fmt::format("{} is no graph batch of cost_tables", batch), "give one of those");
+CostDrainGuard read_drain_guard(const JsonNode& node, const std::vector<CostRow>& rows) {
+  node.check_keys({"loss_multiplier", "mean_output_tokens_per_request_iteration",
+                   "minimum_group_value_ms", "source_result_sha256", "tail_graph_batch_size"});
+  CostDrainGuard guard;
+  guard.loss_multiplier = node.require("loss_multiplier").positive();
+  guard.mean_output_tokens_per_request_iteration =
+      node.require("mean_output_tokens_per_request_iteration").positive();
+  guard.minimum_group_value_ms = read_part(node.require("minimum_group_value_ms"));
+  (void)node.require("source_result_sha256").sha256();
+  const JsonNode tail = node.require("tail_graph_batch_size");
+  guard.tail_graph_batch_size = tail.integer(1, kMaxCostTokens);
+  if (std::none_of(rows.begin(), rows.end(), [&guard](const CostRow& row) {
+        return row.requests == guard.tail_graph_batch_size;
+      })) {
+    tail.fail(fmt::format("{} is no graph batch of cost_tables", guard.tail_graph_batch_size),
+              "give one of those");
   }
+  return guard;
 }
 
 CostTable read_trtllm_exact(const JsonNode& root) {
@@ -362,7 +367,9 @@ CostTable read_trtllm_exact(const JsonNode& root) {
                 fmt::format("give at most {}", kMaxAllCompactCells));
   }
   check_measurements(root, table.rows);
-  if (const auto guard = root.find("iteration_drain_guard")) check_drain_guard(*guard, table.rows);
+  if (const auto guard = root.find("iteration_drain_guard")) {
+    table.drain_guard = read_drain_guard(*guard, table.rows);
+  }
   return table;
 }
 

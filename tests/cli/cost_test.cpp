@@ -48,6 +48,8 @@ TEST(Cost, ReadsEveryFormatInOneCall) {
                                                 {"value", 150.0},
                                                 {"ms", 1000 / 150.0}}));
   EXPECT_EQ(result["tables"][2]["minimum_predicted_gain"], 0.01);
+  EXPECT_EQ(result["tables"][3]["drain_guard"]["tail_graph_batch_size"], 16);
+  EXPECT_EQ(result["tables"][4]["drain_guard"], nullptr);
 }
 
 TEST(Cost, HasOneLinePerTableInJsonLinesAndOnePerProbeInCsv) {

@@ -38,6 +38,8 @@ TEST(ReadCostTable, KeepsTheNumbersInTheUnitOfTheFile) {
   EXPECT_EQ(sum.requests.value[1], 0.0004);
   EXPECT_EQ(example("trtllm").min_predicted_gain, 0.01);
   EXPECT_EQ(example("trtllm_exact").max_draft_len, 7);
+  EXPECT_EQ(example("trtllm_exact").drain_guard, (CostDrainGuard{1.0, 2.4, 0.1, 16}));
+  EXPECT_FALSE(example("trtllm").drain_guard.has_value());
 }
 
 TEST(ReadCostTable, TakesTheGraphModeAndWorkloadThatTheProfileNames) {
