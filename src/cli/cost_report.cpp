@@ -36,8 +36,8 @@ double in_ms(const CostTable& table, double value) {
 
 std::vector<Probe> probes_of(const CostTable& table) {
   std::vector<Probe> probes;
-  const bool is_sum = table.format == CostFormat::sglang_2d || table.format == CostFormat::trtllm;
-  if (is_sum) {
+  const bool summed = is_sum(table.format);
+  if (summed) {
     probes.push_back({"constant", {}, {}, table.constant, in_ms(table, table.constant)});
   }
   for (std::size_t i = 0; i < table.requests.size(); ++i) {
@@ -47,7 +47,7 @@ std::vector<Probe> probes_of(const CostTable& table) {
   for (std::size_t i = 0; i < table.tokens.size(); ++i) {
     const double value = table.tokens.value[i];
     probes.push_back(
-        {is_sum ? "tokens" : "verify", {}, table.tokens.at[i], value, in_ms(table, value)});
+        {summed ? "tokens" : "verify", {}, table.tokens.at[i], value, in_ms(table, value)});
   }
   for (const CostRow& row : table.rows) {
     for (std::size_t i = 0; i < row.curve.size(); ++i) {

@@ -20,9 +20,6 @@ namespace {
 bool has_one_dimension(CostFormat format) {
   return format == CostFormat::sglang_1d || format == CostFormat::vllm_ascend;
 }
-bool is_sum(CostFormat format) {
-  return format == CostFormat::sglang_2d || format == CostFormat::trtllm;
-}
 
 bool depends_on_requests(const CostTable& table) {
   if (has_one_dimension(table.format)) return false;

@@ -28,6 +28,9 @@ enum class CostFormat {
 /// The rule by which the engine finds a time between and beyond the probes, in a few words.
 [[nodiscard]] std::string_view cost_lookup_rule(CostFormat format);
 
+/// True where a time is constant + a part by requests + a part by tokens.
+[[nodiscard]] bool is_sum(CostFormat format);
+
 /// Values at strictly increasing places; equally many of both.
 struct CostCurve {
   std::vector<std::int64_t> at;

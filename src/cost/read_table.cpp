@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cost/cost_table.h"
+#include "cost/lines.h"
 #include "support/error.h"
 #include "support/json_reader.h"
 #include "support/sha256.h"
@@ -150,10 +151,6 @@ void carry_others(CostTable& table, const JsonNode& root, const std::set<std::st
       table.carried.emplace_back(key, root.require(key).json().dump());
     }
   }
-}
-
-double least_or_zero(const CostCurve& curve) {
-  return curve.empty() ? 0.0 : *std::min_element(curve.value.begin(), curve.value.end());
 }
 
 // --- SGLang ---

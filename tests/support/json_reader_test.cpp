@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -59,7 +60,7 @@ class JsonNodeTest : public testing::Test {
  protected:
   [[nodiscard]] JsonNode node(const std::string& key) const { return root_.require(key); }
   nlohmann::json document_ = parse_json(
-      R"({"list": [1, 2.5, "x", true, null], "big": 18446744073709551615, "minus": -1, "zero": 0,
+      R"({"list": [1, 2.5, "x", true, null], "big": 18446744073709551615, "minus": -1, "zero": 0, "below": -0.0,
           "inner": {"one": 1}})",
       kFile);
   JsonNode root_{document_, kFile};
@@ -71,8 +72,9 @@ TEST_F(JsonNodeTest, GivesWhatIsThere) {
   EXPECT_EQ(node("list").items(5)[2].text(), "x");
   EXPECT_EQ(node("inner").require("one").positive(), 1);
   EXPECT_EQ(node("zero").not_negative(), 0);
+  EXPECT_FALSE(std::signbit(node("below").number()));
   EXPECT_FALSE(root_.find("none").has_value());
-  EXPECT_THAT(root_.keys(), testing::ElementsAre("big", "inner", "list", "minus", "zero"));
+  EXPECT_THAT(root_.keys(), testing::ElementsAre("below", "big", "inner", "list", "minus", "zero"));
 }
 
 TEST_F(JsonNodeTest, SaysWhatBelongsWhere) {
