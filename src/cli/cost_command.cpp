@@ -42,7 +42,7 @@ std::optional<CostFormat> format_of(const ValueFlag& flag) {
 // "12 of 40 places change, most at 8 requests, 60 tokens: 6.468 to 6.465 ms (-0.1 %)".
 std::string difference_text(const CostDifference& difference) {
   if (difference.changed == 0)
-    return fmt::format("nothing changes at {} places", difference.compared);
+    return fmt::format("nothing changes ({})", counted(difference.compared, "place"));
   return fmt::format("{} of {} places change, most at {}, {}: {:.4g} to {:.4g} ms ({:+.1f} %)",
                      difference.changed, difference.compared,
                      counted(difference.requests, "request"), counted(difference.tokens, "token"),
@@ -176,8 +176,8 @@ class CostCommand : public Command {
       lost += fmt::format("{}{}", lost.empty() ? "" : ", ", part);
     }
     if (!lost.empty()) {
-      messages.note(
-          fmt::format("{}: left out, as {} has no place for it: {}", file, cost_format_name(to), lost));
+      messages.note(fmt::format("{}: left out, as {} has no place for it: {}", file,
+                                cost_format_name(to), lost));
     }
     return write_cost_table(conversion.table);
   }

@@ -18,8 +18,7 @@ using Json = nlohmann::ordered_json;
 
 // One number of a table.
 struct Probe {
-  const char* part;  ///< "verify", or what is added up: "constant", "requests", "tokens"; "draft",
-                     ///< "overhead"
+  const char* part;  ///< verify, draft, overhead; of a sum its constant, requests and tokens
   std::optional<std::int64_t> requests, tokens;
   double value = 0;  ///< in the file's unit
   double ms = 0;
@@ -37,8 +36,8 @@ double in_ms(const CostTable& table, double value) {
 
 std::vector<Probe> probes_of(const CostTable& table) {
   std::vector<Probe> probes;
-  const bool is_sum = table.format == CostFormat::sglang_2d || table.format == CostFormat::trtllm;
-  if (is_sum) {
+  const bool summed = is_sum(table.format);
+  if (summed) {
     probes.push_back({"constant", {}, {}, table.constant, in_ms(table, table.constant)});
   }
   for (std::size_t i = 0; i < table.requests.size(); ++i) {
@@ -48,7 +47,7 @@ std::vector<Probe> probes_of(const CostTable& table) {
   for (std::size_t i = 0; i < table.tokens.size(); ++i) {
     const double value = table.tokens.value[i];
     probes.push_back(
-        {is_sum ? "tokens" : "verify", {}, table.tokens.at[i], value, in_ms(table, value)});
+        {summed ? "tokens" : "verify", {}, table.tokens.at[i], value, in_ms(table, value)});
   }
   for (const CostRow& row : table.rows) {
     for (std::size_t i = 0; i < row.curve.size(); ++i) {
@@ -74,6 +73,16 @@ Json json_count(const std::optional<std::int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json json_guard(const std::optional<CostDrainGuard>& guard) {
+  if (!guard) return nullptr;
+  Json out;
+  out["loss_multiplier"] = guard->loss_multiplier;
+  out["mean_output_tokens_per_request_iteration"] = guard->mean_output_tokens_per_request_iteration;
+  out["minimum_group_value_ms"] = guard->minimum_group_value_ms;
+  out["tail_graph_batch_size"] = guard->tail_graph_batch_size;
+  return out;
+}
+
 // Adds the report's fields to `out`.
 void add_report(Json& out, const CostReport& report) {
   const CostTable& table = report.table;
@@ -84,6 +93,7 @@ void add_report(Json& out, const CostReport& report) {
   out["flat"] = report.flat;
   out["minimum_predicted_gain"] =
       table.min_predicted_gain ? Json(*table.min_predicted_gain) : Json(nullptr);
+  out["drain_guard"] = json_guard(table.drain_guard);
   out["notes"] = Json::array();
   for (const std::string& note : table.notes) out["notes"].push_back(escape_text(note));
   out["probes"] = Json::array();
@@ -149,11 +159,10 @@ std::string as_csv(const std::vector<CostReport>& reports) {
   for (const CostReport& report : reports) {
     const CostTable& table = report.table;
     for (const Probe& probe : probes_of(table)) {
-      const bool is_ms = table.rows.empty() && probe.part != std::string_view("draft");
       text += fmt::format("{},{},{},{},{},{},{},{}\n", csv_text(table.file),
                           cost_format_name(table.format), probe.part, csv_count(probe.requests),
-                          csv_count(probe.tokens), shortest(probe.value),
-                          is_ms ? unit_of(table) : "ms", shortest(probe.ms));
+                          csv_count(probe.tokens), shortest(probe.value), unit_of(table),
+                          shortest(probe.ms));
     }
   }
   return text;
@@ -193,6 +202,14 @@ std::vector<Fact> facts_of(const CostReport& report) {
                              {"probes", probes_text(table)}};
   if (table.min_predicted_gain) {
     facts.push_back({"min gain", shortest(*table.min_predicted_gain)});
+  }
+  if (const auto& guard = table.drain_guard) {
+    facts.push_back(
+        {"guard",
+         fmt::format("drain loss times {}, {} tokens per request, at least {} ms, tail batch {}",
+                     shortest(guard->loss_multiplier),
+                     shortest(guard->mean_output_tokens_per_request_iteration),
+                     shortest(guard->minimum_group_value_ms), guard->tail_graph_batch_size)});
   }
   for (const std::string& note : table.notes) facts.push_back({"read", escape_text(note)});
   return facts;

@@ -20,9 +20,6 @@ namespace {
 bool has_one_dimension(CostFormat format) {
   return format == CostFormat::sglang_1d || format == CostFormat::vllm_ascend;
 }
-bool is_sum(CostFormat format) {
-  return format == CostFormat::sglang_2d || format == CostFormat::trtllm;
-}
 
 bool depends_on_requests(const CostTable& table) {
   if (has_one_dimension(table.format)) return false;
@@ -172,14 +169,18 @@ Parts parts_of_lines(const std::vector<CostLine>& lines) {
       left += line.ms.value[i] -
               parts.tokens.value[static_cast<std::size_t>(at - parts.tokens.at.begin())];
     }
-    parts.requests.at.push_back(line.requests.value_or(1));
+    parts.requests.at.push_back(*line.requests);  // as there are several lines
     parts.requests.value.push_back(left / static_cast<double>(line.ms.size()));
   }
   return parts;
 }
 
 Parts parts_of(const CostTable& table) {
-  if (!is_sum(table.format)) return parts_of_lines(cost_lines(table));
+  if (!is_sum(table.format)) {
+    const std::vector<CostLine> lines = cost_lines(table);
+    if (lines.size() == 1) return {0, {}, lines.front().ms};
+    return parts_of_lines(lines);
+  }
   const double unit = table.format == CostFormat::sglang_2d ? 1000 : 1;
   Parts parts = {table.constant * unit, table.requests, table.tokens};
   for (double& value : parts.requests.value) value *= unit;
@@ -199,25 +200,27 @@ CostTable to_sum(const CostTable& table, CostFormat to) {
   CostTable out;
   out.format = to;
   Parts parts = parts_of(table);
-  const double least = parts.constant + take_least(parts.requests) + take_least(parts.tokens);
-  if (!(least > 0)) {
+  // All that is there at any count goes into the part by tokens.
+  const double always = parts.constant + take_least(parts.requests);
+  for (double& value : parts.tokens.value) value += always;
+  const auto& times = parts.tokens.value;
+  if (!(*std::min_element(times.begin(), times.end()) > 0)) {
     throw policy_error(table.file,
                        "as a sum of a part by requests and one by tokens it has times below 0",
                        "choose another format, or measure more token counts at each request count");
   }
-  out.requests = parts.requests;
-  out.tokens = parts.tokens;
   if (to == CostFormat::trtllm) {
     out.min_predicted_gain = table.min_predicted_gain;
-    for (double& value : out.tokens.value) value += least;
-    // One request count with nothing of its own is no part.
-    if (out.requests.size() == 1) out.requests = {};
+    // One request count has nothing of its own left.
+    if (parts.requests.size() == 1) parts.requests = {};
   } else {
-    out.constant = least / 1000;
-    for (double& value : out.requests.value) value /= 1000;
-    for (double& value : out.tokens.value) value /= 1000;
-    if (out.requests.empty()) out.requests = {{1}, {0.0}};
+    out.constant = take_least(parts.tokens) / 1000;
+    for (double& value : parts.requests.value) value /= 1000;
+    for (double& value : parts.tokens.value) value /= 1000;
+    if (parts.requests.empty()) parts.requests = {{1}, {0.0}};
   }
+  out.requests = std::move(parts.requests);
+  out.tokens = std::move(parts.tokens);
   return out;
 }
 
@@ -338,6 +341,7 @@ std::vector<std::string> losses(const CostTable& before, const CostTable& after)
   if (before.min_predicted_gain && !after.min_predicted_gain) {
     lost.emplace_back("minimum_predicted_gain");
   }
+  if (before.drain_guard) lost.emplace_back("the drain guard");
   for (const auto& [key, value] : before.carried) lost.push_back(fmt::format("'{}'", key));
   return lost;
 }
@@ -374,6 +378,9 @@ CostConversion convert_cost_table(const CostTable& table, CostFormat to,
     conversion.table = to_rows(table);
   }
   conversion.table.file = table.file;
+  // Times near the bounds of what is read can leave them in another unit or as a sum.
+  (void)parse_cost_table(write_cost_table(conversion.table),
+                         fmt::format("{} as {}", table.file, cost_format_name(to)));
   compare(conversion, table);
   conversion.lost = losses(table, conversion.table);
   return conversion;

@@ -45,7 +45,8 @@ struct CostConversion {
 ///   not depend on the requests is written with one request.
 ///
 /// Throws Error(usage) where `tokens_per_request` is needed and missing; Error(policy) where the
-/// format cannot hold the table, and for the formats that are only read.
+/// format cannot hold the table or its times would leave the bounds of what is read, and for the
+/// formats that are only read.
 [[nodiscard]] CostConversion convert_cost_table(const CostTable& table, CostFormat to,
                                                 std::optional<std::int64_t> tokens_per_request);
 

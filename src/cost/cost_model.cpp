@@ -81,7 +81,8 @@ void check_increasing(const std::vector<std::int64_t>& values) {
 // A table with what its lookups need.
 class CostModel::Surface {
  public:
-  explicit Surface(CostTable table) : table_(std::move(table)) {
+  explicit Surface(CostTable table)
+      : table_(std::move(table)), flat_(dspark::is_flat(cost_lines(table_))) {
     const bool measured = table_.format == CostFormat::rows || table_.format == CostFormat::mlx;
     if (measured) over_tokens_ = curve_over_tokens(table_.rows);
     least_ = std::numeric_limits<double>::infinity();
@@ -91,6 +92,7 @@ class CostModel::Surface {
   }
 
   [[nodiscard]] const CostTable& table() const { return table_; }
+  [[nodiscard]] bool is_flat() const { return flat_; }
 
   [[nodiscard]] double ms(std::int64_t requests, std::int64_t tokens) const {
     switch (table_.format) {
@@ -165,6 +167,7 @@ class CostModel::Surface {
   }
 
   CostTable table_;
+  bool flat_;
   CostCurve over_tokens_;
   double least_ = 0;
 };
@@ -218,7 +221,7 @@ const std::string& CostModel::unit() const {
 }
 
 bool CostModel::is_flat() const {
-  if (surface_ != nullptr) return dspark::is_flat(cost_lines(surface_->table()));
+  if (surface_ != nullptr) return surface_->is_flat();
   return linear_.verify_token == 0 && linear_.accept == 0;
 }
 

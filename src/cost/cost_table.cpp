@@ -41,4 +41,8 @@ std::string_view cost_lookup_rule(CostFormat format) {
   return "";
 }
 
+bool is_sum(CostFormat format) {
+  return format == CostFormat::sglang_2d || format == CostFormat::trtllm;
+}
+
 }  // namespace dspark

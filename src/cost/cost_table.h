@@ -28,6 +28,9 @@ enum class CostFormat {
 /// The rule by which the engine finds a time between and beyond the probes, in a few words.
 [[nodiscard]] std::string_view cost_lookup_rule(CostFormat format);
 
+/// True where a time is constant + a part by requests + a part by tokens.
+[[nodiscard]] bool is_sum(CostFormat format);
+
 /// Values at strictly increasing places; equally many of both.
 struct CostCurve {
   std::vector<std::int64_t> at;
@@ -45,12 +48,13 @@ struct CostRow {
   friend bool operator==(const CostRow&, const CostRow&) = default;
 };
 
-/// trtllm_exact: what a step that verifies less costs at the end of a run (iteration_drain_guard).
+/// TensorRT-LLM's guard of the exact table: trimming is worth what it saves less what a longer
+/// drain of the batch costs.
 struct CostDrainGuard {
-  double loss_multiplier = 1;
-  double mean_output = 1;          ///< tokens of a request in an iteration
-  double minimum_value = 0;        ///< ms
-  std::int64_t tail_requests = 1;  ///< graph batch of the tail
+  double loss_multiplier = 0;                           ///< above 0
+  double mean_output_tokens_per_request_iteration = 0;  ///< above 0
+  double minimum_group_value_ms = 0;                    ///< 0 or more
+  std::int64_t tail_graph_batch_size = 0;               ///< a request count of `rows`
   friend bool operator==(const CostDrainGuard&, const CostDrainGuard&) = default;
 };
 
@@ -79,7 +83,7 @@ struct CostTable {
   std::int64_t max_batch_tokens = 0;          ///< sglang_1d; no part of the lookup
   std::int64_t max_draft_len = 0;             ///< trtllm_exact: drafts of a full block
   std::optional<double> min_predicted_gain;   ///< trtllm, trtllm_exact: a setting of the policy
-  std::optional<CostDrainGuard> drain_guard;  ///< trtllm_exact: a setting of the policy
+  std::optional<CostDrainGuard> drain_guard;  ///< trtllm_exact
   std::vector<std::string> notes;             ///< what was chosen when reading
   /// Top-level entries that have no part in the cost (key, JSON): written back in the same format.
   std::vector<std::pair<std::string, std::string>> carried;

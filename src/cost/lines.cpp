@@ -16,10 +16,6 @@ bool is_diagonal(const std::vector<CostRow>& rows) {
   return true;
 }
 
-double least_or_zero(const CostCurve& curve) {
-  return curve.empty() ? 0.0 : *std::min_element(curve.value.begin(), curve.value.end());
-}
-
 CostLine line_of_tokens(const CostTable& table, const std::string& where, double unit_ms) {
   CostLine line = {where, std::nullopt, table.tokens};
   const double rest = table.constant + least_or_zero(table.requests);
@@ -58,6 +54,10 @@ std::vector<CostLine> lines_of_cells(const CostTable& table) {
 }
 
 }  // namespace
+
+double least_or_zero(const CostCurve& curve) {
+  return curve.empty() ? 0.0 : *std::min_element(curve.value.begin(), curve.value.end());
+}
 
 CostCurve curve_over_tokens(const std::vector<CostRow>& rows) {
   if (rows.size() == 1) return rows.front().curve;

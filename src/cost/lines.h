@@ -27,6 +27,9 @@ struct CostLine {
 /// True where the times of every line lie within 2 %.
 [[nodiscard]] bool is_flat(const std::vector<CostLine>& lines);
 
+/// The least value of a part of a sum; 0 where there is no such part.
+[[nodiscard]] double least_or_zero(const CostCurve& curve);
+
 /// The largest ratio of two times that still count as the same.
 inline constexpr double kFlatRatio = 1.02;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -110,16 +111,25 @@ void add_single_measurements(std::vector<CostProblem>& problems,
   }
 }
 
-void add_engine_reading(std::vector<CostProblem>& problems, const CostTable& table) {
-  if (table.format == CostFormat::sglang_1d) {
-    for (const auto& [key, value] : table.carried) {
-      if (key.find("bias_seconds") == std::string::npos &&
-          value.find("bias_seconds") == std::string::npos) {
-        continue;
-      }
-      problems.push_back({CostSeverity::warning, key,
-                          "SGLang takes a file with the text 'bias_seconds' for a 2-D table"});
-      return;
+// SGLang tells its two shapes apart by this text, wherever it stands in the file.
+void add_mistakable_text(std::vector<CostProblem>& problems, const CostTable& table) {
+  if (table.format != CostFormat::sglang_1d) return;
+  for (const auto& [key, value] : table.carried) {
+    if ((key + value).find("bias_seconds") == std::string::npos) continue;
+    problems.push_back({CostSeverity::warning, key,
+                        "SGLang takes a file with the text 'bias_seconds' for a 2-D table"});
+    return;
+  }
+}
+
+void add_other_lookup(std::vector<CostProblem>& problems, const CostTable& table) {
+  if (table.format != CostFormat::trtllm) return;
+  for (const auto& [key, value] : table.carried) {
+    if (key != "_meta") continue;
+    const nlohmann::json meta = nlohmann::json::parse(value);
+    if (meta.is_object() && meta.value("lookup", nlohmann::json("interp")) != "interp") {
+      problems.push_back({CostSeverity::warning, "_meta.lookup",
+                          "not \"interp\", and it is interpolated nevertheless"});
     }
   }
 }
@@ -157,7 +167,8 @@ std::vector<CostProblem> lint(const CostTable& table) {
   add_falling(problems, lines);
   add_plateau(problems, lines);
   add_single_measurements(problems, lines);
-  add_engine_reading(problems, table);
+  add_mistakable_text(problems, table);
+  add_other_lookup(problems, table);
   add_missing_draft(problems, !table.draft.empty());
   return problems;
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cost/cost_table.h"
+#include "cost/lines.h"
 #include "support/error.h"
 #include "support/json_reader.h"
 #include "support/sha256.h"
@@ -150,10 +151,6 @@ void carry_others(CostTable& table, const JsonNode& root, const std::set<std::st
       table.carried.emplace_back(key, root.require(key).json().dump());
     }
   }
-}
-
-double least_or_zero(const CostCurve& curve) {
-  return curve.empty() ? 0.0 : *std::min_element(curve.value.begin(), curve.value.end());
 }
 
 // --- SGLang ---
@@ -313,22 +310,24 @@ void check_measurements(const JsonNode& root, const std::vector<CostRow>& rows) 
   }
 }
 
-CostDrainGuard read_drain_guard(const JsonNode& guard, const std::vector<CostRow>& rows) {
-  guard.check_keys({"loss_multiplier", "mean_output_tokens_per_request_iteration",
-                    "minimum_group_value_ms", "source_result_sha256", "tail_graph_batch_size"});
-  CostDrainGuard out;
-  out.loss_multiplier = guard.require("loss_multiplier").positive();
-  out.mean_output = guard.require("mean_output_tokens_per_request_iteration").positive();
-  out.minimum_value = guard.require("minimum_group_value_ms").not_negative();
-  (void)guard.require("source_result_sha256").sha256();
-  const JsonNode tail = guard.require("tail_graph_batch_size");
-  out.tail_requests = tail.integer(1, kMaxCostTokens);
-  if (std::none_of(rows.begin(), rows.end(),
-                   [&](const CostRow& row) { return row.requests == out.tail_requests; })) {
-    tail.fail(fmt::format("{} is no graph batch of cost_tables", out.tail_requests),
+CostDrainGuard read_drain_guard(const JsonNode& node, const std::vector<CostRow>& rows) {
+  node.check_keys({"loss_multiplier", "mean_output_tokens_per_request_iteration",
+                   "minimum_group_value_ms", "source_result_sha256", "tail_graph_batch_size"});
+  CostDrainGuard guard;
+  guard.loss_multiplier = node.require("loss_multiplier").positive();
+  guard.mean_output_tokens_per_request_iteration =
+      node.require("mean_output_tokens_per_request_iteration").positive();
+  guard.minimum_group_value_ms = read_part(node.require("minimum_group_value_ms"));
+  (void)node.require("source_result_sha256").sha256();
+  const JsonNode tail = node.require("tail_graph_batch_size");
+  guard.tail_graph_batch_size = tail.integer(1, kMaxCostTokens);
+  if (std::none_of(rows.begin(), rows.end(), [&guard](const CostRow& row) {
+        return row.requests == guard.tail_graph_batch_size;
+      })) {
+    tail.fail(fmt::format("{} is no graph batch of cost_tables", guard.tail_graph_batch_size),
               "give one of those");
   }
-  return out;
+  return guard;
 }
 
 CostTable read_trtllm_exact(const JsonNode& root) {

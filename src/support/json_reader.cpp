@@ -82,7 +82,7 @@ class Watch {
     if (++values_ > kMaxJsonValues) fail(fmt::format("more than {} values", kMaxJsonValues));
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw policy_error(name_, what, "give the table of one engine");
+    throw policy_error(name_, what, "give a smaller file");
   }
 
   const std::string& name_;
@@ -114,7 +114,7 @@ std::string complaint_at(std::string_view text, std::size_t byte) {
 Json parse_json(std::string_view text, const std::string& name) {
   if (text.size() > kMaxJsonBytes) {
     throw policy_error(name, fmt::format("larger than {}", human_bytes(kMaxJsonBytes)),
-                       "give the table of one engine");
+                       "give a smaller file");
   }
   Watch watch(name);
   try {
@@ -198,7 +198,7 @@ std::vector<JsonNode> JsonNode::items(std::size_t most) const {
 
 double JsonNode::number() const {
   if (!value_->is_number()) fail("this is not a number", "give a finite number");
-  const auto value = value_->get<double>();
+  const double value = value_->get<double>() + 0.0;  // a zero has no sign
   if (!std::isfinite(value)) fail("this number is not finite", "give a finite number");
   return value;
 }

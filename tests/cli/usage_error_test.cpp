@@ -120,8 +120,12 @@ TEST(Usage, HostileNamesAreEscapedInMessages) {
 }
 
 TEST(Usage, HelpAndVersionGoToStandardOutput) {
-  for (const auto& arguments : std::vector<std::vector<std::string>>{
-           {"--help"}, {"-h"}, {"run", "--help"}, {"inspect", "--help"}, {"synth", "--help"}}) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"--help"},
+                                                                     {"-h"},
+                                                                     {"run", "--help"},
+                                                                     {"inspect", "--help"},
+                                                                     {"cost", "--help"},
+                                                                     {"synth", "--help"}}) {
     const Outcome help = run_tool(arguments);
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_EQ(help.err, "");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -59,7 +60,7 @@ class JsonNodeTest : public testing::Test {
  protected:
   [[nodiscard]] JsonNode node(const std::string& key) const { return root_.require(key); }
   nlohmann::json document_ = parse_json(
-      R"({"list": [1, 2.5, "x", true, null], "big": 18446744073709551615, "minus": -1, "zero": 0,
+      R"({"list": [1, 2.5, "x", true, null], "big": 18446744073709551615, "minus": -1, "zero": 0, "below": -0.0,
           "inner": {"one": 1}})",
       kFile);
   JsonNode root_{document_, kFile};
@@ -71,8 +72,9 @@ TEST_F(JsonNodeTest, GivesWhatIsThere) {
   EXPECT_EQ(node("list").items(5)[2].text(), "x");
   EXPECT_EQ(node("inner").require("one").positive(), 1);
   EXPECT_EQ(node("zero").not_negative(), 0);
+  EXPECT_FALSE(std::signbit(node("below").number()));
   EXPECT_FALSE(root_.find("none").has_value());
-  EXPECT_THAT(root_.keys(), testing::ElementsAre("big", "inner", "list", "minus", "zero"));
+  EXPECT_THAT(root_.keys(), testing::ElementsAre("below", "big", "inner", "list", "minus", "zero"));
 }
 
 TEST_F(JsonNodeTest, SaysWhatBelongsWhere) {
@@ -86,15 +88,20 @@ TEST_F(JsonNodeTest, SaysWhatBelongsWhere) {
               testing::HasSubstr("not a whole number; give a whole number from 0 to 9"));
   EXPECT_THAT(error_of([&] { (void)node("big").integer(0, INT64_MAX); }),
               testing::HasSubstr("18446744073709551615 is out of range"));
-  EXPECT_THAT(error_of([&] { (void)node("minus").not_negative(); }), testing::HasSubstr("-1 is below 0"));
-  EXPECT_THAT(error_of([&] { (void)node("zero").positive(); }), testing::HasSubstr("0 is not above 0"));
+  EXPECT_THAT(error_of([&] { (void)node("minus").not_negative(); }),
+              testing::HasSubstr("-1 is below 0"));
+  EXPECT_THAT(error_of([&] { (void)node("zero").positive(); }),
+              testing::HasSubstr("0 is not above 0"));
   EXPECT_THAT(error_of([&] { (void)node("zero").text(); }), testing::HasSubstr("not a text"));
   EXPECT_THAT(error_of([&] { (void)node("zero").items(1); }), testing::HasSubstr("not a list"));
-  EXPECT_THAT(error_of([&] { (void)node("list").items(4); }), testing::HasSubstr("5 entries are too many"));
+  EXPECT_THAT(error_of([&] { (void)node("list").items(4); }),
+              testing::HasSubstr("5 entries are too many"));
   EXPECT_THAT(error_of([&] { (void)node("list").keys(); }), testing::HasSubstr("not an object"));
   EXPECT_THAT(error_of([&] { (void)node("inner").require("two"); }),
               testing::StartsWith("t.json: inner: 'two' is missing"));
-  EXPECT_THAT(error_of([&] { node("inner").check_keys({"a", "b"}); }),
+  EXPECT_THAT(error_of([&] {
+                node("inner").check_keys({"a", "b"});
+              }),
               testing::StartsWith("t.json: inner.one: unknown key; the keys are a, b"));
 }
 
