@@ -6,8 +6,6 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
-#include <cuda/std/functional>
-
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
 #include "policy/survival.h"
@@ -28,6 +26,10 @@ struct AddSums {
     return {a.tokens + b.tokens, a.floor + b.floor, a.candidates + b.candidates,
             a.drafts + b.drafts};
   }
+};
+
+struct AdmittedBefore {
+  __device__ bool operator()(std::uint64_t a, std::uint64_t b) const { return a < b; }
 };
 
 /// The choice of a step, shared by its blocks.
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(kBlock, 1) block_kernel(BatchScheduleArgs args
   own = ReduceSums(storage.sums).Reduce(own, AddSums{});
   if (thread == 0) sums = own;
   __syncthreads();
-  Sort(storage.sort).Sort(keys, cuda::std::less<>{});
+  Sort(storage.sort).Sort(keys, AdmittedBefore{});
   __syncthreads();
 
   if (args.capacity == nullptr) {

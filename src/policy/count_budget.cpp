@@ -1,6 +1,7 @@
 #include "policy/count_budget.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "policy/survival.h"
 

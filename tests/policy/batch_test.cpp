@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "policy/survival.h"
