@@ -6,8 +6,6 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
-#include <cuda/std/functional>
-
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
 #include "policy/survival.h"
@@ -15,12 +13,23 @@
 namespace dspark::kernels {
 namespace {
 
-/// What is known of a step before its drafts are ranked. Sums of integers: atomics in any order.
+/// What is known of a step before its drafts are ranked. Sums of integers, in any order.
 struct StepSums {
   std::uint64_t tokens;      ///< survivals of the floor's drafts, as weights
   std::uint32_t floor;       ///< drafts of the floor
   std::uint32_t candidates;  ///< drafts above it that may be verified
   std::uint32_t drafts;      ///< Σ slots
+};
+
+struct AddSums {
+  __device__ StepSums operator()(const StepSums& a, const StepSums& b) const {
+    return {a.tokens + b.tokens, a.floor + b.floor, a.candidates + b.candidates,
+            a.drafts + b.drafts};
+  }
+};
+
+struct AdmittedBefore {
+  __device__ bool operator()(std::uint64_t a, std::uint64_t b) const { return a < b; }
 };
 
 /// The choice of a step, shared by its blocks.
@@ -29,14 +38,6 @@ struct StepState {
   std::uint32_t arrived;  ///< blocks that have offered their best
   std::int32_t capacity;
 };
-
-__device__ void add_sums(StepSums& all, const StepSums& part) {
-  if (part.drafts == 0) return;
-  atomic_add(&all.tokens, part.tokens);
-  atomicAdd(&all.floor, part.floor);
-  atomicAdd(&all.candidates, part.candidates);
-  atomicAdd(&all.drafts, part.drafts);
-}
 
 /// Ranks the drafts of a request into keys[0..P), kNoDraft for what may not be verified, and gives
 /// it its floor.
@@ -142,8 +143,10 @@ __global__ void __launch_bounds__(kBlock, 1) block_kernel(BatchScheduleArgs args
   using Sort = cub::BlockMergeSort<std::uint64_t, kBlock, kItems>;
   using Scan = cub::BlockScan<std::uint64_t, kBlock>;
   using Reduce = cub::BlockReduce<Capacity, kBlock>;
+  using ReduceSums = cub::BlockReduce<StepSums, kBlock>;
   __shared__ union {
     std::uint64_t keys[kBlock * kItems];
+    typename ReduceSums::TempStorage sums;
     typename Sort::TempStorage sort;
     typename Scan::TempStorage scan;
     typename Reduce::TempStorage reduce;
@@ -153,21 +156,21 @@ __global__ void __launch_bounds__(kBlock, 1) block_kernel(BatchScheduleArgs args
 
   const int thread = static_cast<int>(threadIdx.x);
   const std::int32_t count = args.step.requests * args.step.positions;
-  if (thread == 0) sums = {};
   for (int i = count + thread; i < kBlock * kItems; i += kBlock) storage.keys[i] = kNoDraft;
-  __syncthreads();
   StepSums own = {};
   for (std::int32_t r = thread; r < args.step.requests; r += kBlock) {
     rank_request(args, r, storage.keys + r * args.step.positions, own);
   }
-  add_sums(sums, own);
   __syncthreads();
 
   std::uint64_t keys[kItems];
 #pragma unroll
   for (int i = 0; i < kItems; ++i) keys[i] = storage.keys[thread * kItems + i];
   __syncthreads();
-  Sort(storage.sort).Sort(keys, cuda::std::less<>{});
+  own = ReduceSums(storage.sums).Reduce(own, AddSums{});
+  if (thread == 0) sums = own;
+  __syncthreads();
+  Sort(storage.sort).Sort(keys, AdmittedBefore{});
   __syncthreads();
 
   if (args.capacity == nullptr) {
@@ -204,17 +207,19 @@ __global__ void __launch_bounds__(kBlock, 1) block_kernel(BatchScheduleArgs args
 /// Ranks the drafts of all requests, a thread each.
 __global__ void __launch_bounds__(kThreads)
     rank_kernel(BatchScheduleArgs args, std::uint64_t* keys, StepState* state) {
-  __shared__ StepSums sums;
-  if (threadIdx.x == 0) sums = {};
-  __syncthreads();
+  using Reduce = cub::BlockReduce<StepSums, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  StepSums sums = {};
   if (r < args.step.requests) {
-    StepSums own = {};
-    rank_request(args, static_cast<std::int32_t>(r), keys + r * args.step.positions, own);
-    add_sums(sums, own);
+    rank_request(args, static_cast<std::int32_t>(r), keys + r * args.step.positions, sums);
   }
-  __syncthreads();
-  if (threadIdx.x == 0) add_sums(state->sums, sums);
+  sums = Reduce(storage).Reduce(sums, AddSums{});
+  if (threadIdx.x != 0) return;
+  atomic_add(&state->sums.tokens, sums.tokens);
+  atomicAdd(&state->sums.floor, sums.floor);
+  atomicAdd(&state->sums.candidates, sums.candidates);
+  atomicAdd(&state->sums.drafts, sums.drafts);
 }
 
 /// The weight of each sorted key, for the scan.

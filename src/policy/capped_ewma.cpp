@@ -1,5 +1,7 @@
 #include "policy/capped_ewma.h"
 
+#include <iterator>
+
 namespace dspark {
 
 double capped_rate(double acceptance, std::span<const double> price, std::int32_t cap) {

@@ -1,6 +1,7 @@
 #include "policy/count_budget.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "policy/survival.h"
 
@@ -12,10 +13,8 @@ std::int32_t counted_budget(const BatchStep& step, double threshold) {
   for_each_draft<float>(step, [&](std::int32_t, std::int32_t, float survival) {
     if (static_cast<double>(survival) >= threshold) ++count;
   });
-  auto budget = static_cast<std::int32_t>((count + step.requests - 1) / step.requests);
-  budget = std::max(budget, 1);
-  if (budget < step.positions) budget |= 1;
-  return std::min(budget, step.positions);
+  const auto budget = static_cast<std::int32_t>((count + step.requests - 1) / step.requests);
+  return std::min(budget | 1, step.positions);
 }
 
 std::int32_t CountBudget::capacity(std::int32_t requests, std::int32_t positions) const {

@@ -59,11 +59,12 @@ DSPARK_HD Capacity better_capacity(const Capacity& a, const Capacity& b, bool la
   return (a.drafts > b.drafts) == (last && a.score >= 0) ? a : b;
 }
 
-/// The best capacity, or every draft where `all`, the one that verifies N drafts, has a price and
-/// the best is not better by `min_gain`; 0 and less: no guard.
+/// The best capacity, or every draft where the best is not better than `all`, the capacity that
+/// verifies N drafts, by `min_gain`; 0 and less: no guard. Without a price (-1) `all` guards
+/// nothing.
 DSPARK_HD Capacity guarded_capacity(const Capacity& best, const Capacity& all, double min_gain) {
-  const bool kept = !(min_gain > 0) || best.drafts == all.drafts || all.score < 0 ||
-                    best.score >= all.score * (1 + min_gain);
+  const bool kept =
+      !(min_gain > 0) || best.drafts == all.drafts || best.score >= all.score * (1 + min_gain);
   return kept ? best : Capacity{kEveryDraft, all.score};
 }
 

@@ -224,10 +224,10 @@ TEST_F(Schedule, IsTheWalkOverTheSortedDraftsAtEverySize) {
       drafts += row.size();
       oracle.rows.push_back(row);
     }
-    // Rising, with risers every 16 drafts.
+    // Rising, with risers that end Algorithm 1 after a third of the requests.
     double price = 0.05 * requests;
     for (std::size_t n = 0; n <= drafts; ++n) {
-      price += n % 16 == 0 ? 0.9 : 0.02;
+      price += (n + 1) % static_cast<std::size_t>(16 + requests / 3) == 0 ? 0.9 : 0.002;
       oracle.price.push_back(price);
     }
     ScheduleCase test(oracle.rows, oracle.price);

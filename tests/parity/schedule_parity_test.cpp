@@ -79,10 +79,13 @@ struct ScheduledStep {
                       : draw == 10 ? positions + 1
                                    : positions);
     }
+    // A riser for about every R drafts, so that the walks end early and late.
     double cost = 1 + 0.1 * requests;
     for (std::int32_t n = 0; n <= requests * positions; ++n) {
-      cost += numbers.below(16) == 0 ? 0.4 * static_cast<double>(numbers.uniform()) : 0.01;
-      price.push_back(numbers.below(50) == 0 ? std::nan("") : cost);
+      const bool riser = numbers.below(requests + 8) == 0;
+      cost += riser ? 0.4 * static_cast<double>(numbers.uniform()) : 0.01;
+      const bool none = kind == Confidences::nan && numbers.below(50) == 0;
+      price.push_back(none ? std::nan("") : cost);
     }
   }
 

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "policy/survival.h"
@@ -153,6 +152,12 @@ TEST(Algorithm1, StopsAtTheFirstDraftOnThePapersCurve) {
             Lengths{0});
 }
 
+TEST(Algorithm1, EndsAtADraftThatIsNoBetterThoughALaterOneWouldBe) {
+  const BatchCase sure({{1.0f, 1.0f}});
+  EXPECT_EQ(schedule(sure, {1, 2, 2}, options_of(BatchRule::algorithm1)).lengths, Lengths{0});
+  EXPECT_EQ(schedule(sure, {1, 1.9, 2}, options_of(BatchRule::algorithm1)).lengths, Lengths{2});
+}
+
 TEST(Algorithm1, EndsAtATotalThatCannotBeChosen) {
   const BatchCase sure({{1.0f, 1.0f, 1.0f}});
   EXPECT_EQ(schedule(sure, {1, 1, kNaN, 1}, options_of(BatchRule::algorithm1)).lengths, Lengths{1});
@@ -217,6 +222,12 @@ TEST(Global, GainGuardVerifiesAllUnlessTheBestIsThatMuchBetter) {
   const Scheduled guarded = schedule(batch, price, options);
   EXPECT_EQ(guarded.capacity.drafts, kEveryDraft);
   EXPECT_EQ(guarded.lengths, (Lengths{2, 2}));
+}
+
+TEST(Global, GainGuardLeavesTheTotalOfAllDraftsAsItIs) {
+  BatchOptions options = options_of(BatchRule::global);
+  options.min_gain = 0.04;
+  EXPECT_EQ(schedule(BatchCase({{0.5f, 0.5f}}), {1, 1, 1}, options).capacity, (Capacity{2, 1.75}));
 }
 
 TEST(Global, GainGuardVerifiesEvenWhatIsWorthNothing) {

@@ -38,6 +38,11 @@ TEST(ExactTable, KeepsTheNativePathBelowTheMinimumGain) {
   EXPECT_EQ(choose(kCells, 0.049, kGuard), kNative);
 }
 
+TEST(ExactTable, KeepsTheNativePathAtTheSameRate) {
+  EXPECT_EQ(choose({{0, 31}, {4, 26}}, 0, kGuard).tokens, 0);  // an eighth of a token per time
+  EXPECT_EQ(choose({{0, 31}, {4, 25.9}}, 0, kGuard).tokens, 4);
+}
+
 TEST(ExactTable, IsNativeWithoutADrainGuard) {
   EXPECT_EQ(choose(kCells, 0, std::nullopt), kNative);
 }
