@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
 #include <set>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "config/fields.h"
@@ -18,17 +22,18 @@ namespace {
 
 constexpr std::int64_t kMaxLength = 64;  // block_size is at most this (trace format)
 const double kNoBound = HUGE_VAL;
+constexpr double kMostCost = 1e15;  // of one term; far from where sums overflow
 
-const std::vector<std::string_view> kPolicies = {"none", "fixed",  "threshold",
-                                                 "sps",  "oracle", "oracle_confidence"};
-const std::vector<std::string_view> kWrappedPolicies = {"threshold", "sps"};
-const std::vector<std::string_view> kLaterPolicies = {
-    "softmax_min", "schedule",    "budget_fraction", "count_budget", "algorithm1",
-    "global",      "exact_table", "capped_ewma",     "gate"};
-// Fields of policies that come later; a policy of this version has none of them.
-const std::vector<std::string_view> kLaterFields = {
-    "lengths",      "fraction", "lag", "min_gain", "tiers", "window",
-    "min_accepted", "wrap",     "p",   "width",    "bound", "refresh"};
+const std::vector<std::string_view> kPolicies = {
+    "none",         "fixed",           "threshold",    "sps",        "oracle",
+    "softmax_min",  "schedule",        "budget_fraction", "count_budget", "algorithm1",
+    "global",       "exact_table",     "capped_ewma",  "gate",       "oracle_confidence"};
+const std::vector<std::string_view> kOracleWraps = {"threshold", "sps"};
+const std::vector<std::string_view> kGateWraps = {
+    "fixed",        "threshold",       "sps",          "softmax_min", "schedule",
+    "budget_fraction", "count_budget", "algorithm1",   "global"};
+constexpr std::int64_t kMaxBuckets = 4096;
+constexpr std::int64_t kMaxCount = 1'000'000;  // of steps, rounds and requests
 
 // a · b, or kMaxPlanRows + 1 where it is more than that; neither is negative.
 std::int64_t bounded_product(std::int64_t a, std::int64_t b) {
@@ -62,8 +67,8 @@ class PlanReader {
     reader_.check_map(
         root, "a policy file",
         {.where = "",
-         .known = {"version", "verification", "sampling", "cost", "concurrency", "policies"},
-         .later = {"width", "calibration"}});
+         .known = {"version", "verification", "sampling", "cost", "concurrency", "width",
+                   "policies"}});
     if (const YamlNode* node = FieldReader::find(root, "verification")) read_verification(*node);
     if (const YamlNode* node = FieldReader::find(root, "sampling")) {
       read_sampling(*node);
@@ -72,6 +77,11 @@ class PlanReader {
     }
     if (const YamlNode* node = FieldReader::find(root, "cost")) read_cost(*node);
     read_concurrency(FieldReader::find(root, "concurrency"));
+    if (const YamlNode* node = FieldReader::find(root, "width")) {
+      const WordField field = {"width", {"ragged", "uniform", "cap_accept"}};
+      constexpr Width widths[] = {Width::ragged, Width::uniform, Width::cap_accept};
+      plan_.width = widths[reader_.word(*node, field)];
+    }
     if (const YamlNode* node = FieldReader::find(root, "policies")) {
       read_policies(*node);
     } else {
@@ -168,19 +178,48 @@ class PlanReader {
 
   void read_cost(const YamlNode& node) {
     reader_.check_map(node, "'cost'",
-                      {.where = "in 'cost'", .known = {"linear"}, .later = {"table", "buckets"}});
-    const YamlNode& linear = reader_.require(node, "linear", "'cost'");
+                      {.where = "in 'cost'",
+                       .known = {"linear", "table", "entry", "draft", "overhead", "buckets"}});
+    PlanCost& cost = plan_.cost;
+    cost.position = node.position;
+    const YamlNode* table = FieldReader::find(node, "table");
+    const YamlNode* linear = FieldReader::find(node, "linear");
+    if ((table == nullptr) == (linear == nullptr)) {
+      reader_.fail(node.position, "'cost' must have one of 'linear' and 'table'",
+                   "write '{linear: {draft: ..., verify_base: ..., verify_token: ..., accept: "
+                   "...}}' or '{table: FILE}'");
+    }
+    if (linear != nullptr) read_linear(*linear);
+    if (table != nullptr) cost.table = path_of(*table);
+    for (const char* key : {"entry", "draft"}) {
+      const YamlNode* field = FieldReader::find(node, key);
+      if (field == nullptr || table != nullptr) continue;
+      reader_.fail(field->position, fmt::format("'{}' goes with a table", key),
+                   "leave it out; a linear cost has its draft in 'linear'");
+    }
+    if (const YamlNode* field = FieldReader::find(node, "entry")) cost.entry = text_of(*field);
+    if (const YamlNode* field = FieldReader::find(node, "draft")) read_draft(*field);
+    if (const YamlNode* field = FieldReader::find(node, "overhead")) {
+      cost.overhead = one_number(*field, {"overhead", 0, kMostCost});
+    }
+    if (const YamlNode* field = FieldReader::find(node, "buckets")) {
+      cost.buckets = increasing(*field, {"buckets", 1, kMaxCostTokens}, kMaxBuckets);
+    }
+    plan_.model = model_of(cost);
+  }
+
+  void read_linear(const YamlNode& linear) {
     reader_.check_map(
         linear, "'cost.linear'",
         {.where = "in 'cost.linear'", .known = {"draft", "verify_base", "verify_token", "accept"}});
-    plan_.cost = {.draft = cost_term(linear, "draft"),
-                  .verify_base = cost_term(linear, "verify_base"),
-                  .verify_token = cost_term(linear, "verify_token"),
-                  .accept = cost_term(linear, "accept")};
-    const LinearCost& cost = plan_.cost;
-    const double dearest = cost.draft + cost.verify_base +
-                           cost.verify_token * static_cast<double>(kMaxLength + 1) +
-                           cost.accept * static_cast<double>(kMaxLength);
+    LinearCost& cost = plan_.cost.linear;
+    cost = {.draft = cost_term(linear, "draft"),
+            .verify_base = cost_term(linear, "verify_base"),
+            .verify_token = cost_term(linear, "verify_token"),
+            .accept = cost_term(linear, "accept")};
+    const double dearest =
+        cost.draft + cost.verify_base +
+        (cost.verify_token + cost.accept) * static_cast<double>(kMaxLength + 1) * kMaxConcurrency;
     if (dearest == 0) {
       reader_.fail(linear.position, "all terms of 'cost.linear' are 0",
                    "give at least one a positive value");
@@ -189,6 +228,83 @@ class PlanReader {
       reader_.fail(linear.position, "the terms of 'cost.linear' are too large to add up",
                    "use a larger unit");
     }
+  }
+
+  // One number, or {requests: cost}.
+  void read_draft(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::map) {
+      plan_.cost.draft = one_number(node, {"draft", 0, kMostCost});
+      return;
+    }
+    for (const auto& [requests, value] : integer_map(node, "draft", kMaxConcurrency)) {
+      plan_.cost.draft_by_requests.emplace_back(requests,
+                                                reader_.number(*value, {"draft", 0, kMostCost}));
+    }
+  }
+
+  // A map from increasing whole numbers of at least 1; none is an error.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, const YamlNode*>> integer_map(
+      const YamlNode& node, std::string_view name, std::int64_t most) const {
+    if (node.kind != YamlNode::Kind::map || node.entries.empty()) {
+      reader_.fail(node.position, fmt::format("'{}' must be a map with at least one entry", name),
+                   "write '{1: ..., 8: ...}'");
+    }
+    std::vector<std::pair<std::int64_t, const YamlNode*>> out;
+    for (const YamlNode::Entry& entry : node.entries) {
+      YamlNode key;
+      key.kind = YamlNode::Kind::plain;
+      key.position = entry.key_position;
+      key.text = entry.key;
+      const std::int64_t at = reader_.integer(key, {name, 1, most});
+      if (!out.empty() && at <= out.back().first) {
+        reader_.fail(entry.key_position, fmt::format("the keys of '{}' must increase", name),
+                     "put them in order, each once");
+      }
+      out.emplace_back(at, entry.value);
+    }
+    return out;
+  }
+
+  // A list of increasing whole numbers.
+  [[nodiscard]] std::vector<std::int64_t> increasing(const YamlNode& node,
+                                                     const IntegerField& field,
+                                                     std::int64_t most) const {
+    std::vector<std::int64_t> out;
+    for (const auto& value : reader_.integer_axis(node, field)) {
+      if (!out.empty() && value.value <= out.back()) {
+        reader_.fail(value.position, fmt::format("'{}' must increase", field.name),
+                     "put them in order, each once");
+      }
+      out.push_back(value.value);
+    }
+    if (static_cast<std::int64_t>(out.size()) > most) {
+      reader_.fail(node.position, fmt::format("'{}' has more than {} values", field.name, most),
+                   "give fewer");
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::string text_of(const YamlNode& node) const {
+    const bool is_text = node.kind == YamlNode::Kind::plain || node.kind == YamlNode::Kind::quoted;
+    if (!is_text || node.text.empty()) {
+      reader_.fail(node.position, "this must be a text", "give one, in quotes if need be");
+    }
+    return node.text;
+  }
+
+  // Relative to the policy file; to the working folder where that is standard input.
+  [[nodiscard]] std::string path_of(const YamlNode& node) const {
+    const std::filesystem::path path = text_of(node);
+    if (path.is_absolute() || name_ == text_file_name("-")) return path.string();
+    return (std::filesystem::path(name_).parent_path() / path).string();
+  }
+
+  [[nodiscard]] double one_number(const YamlNode& node, const NumberField& field) const {
+    if (node.kind == YamlNode::Kind::list || node.kind == YamlNode::Kind::map) {
+      reader_.fail(node.position, fmt::format("'{}' of 'cost' is no sweep axis", field.name),
+                   "give one number");
+    }
+    return reader_.number(node, field);
   }
 
   [[nodiscard]] double cost_term(const YamlNode& linear, std::string_view name) const {
@@ -201,17 +317,15 @@ class PlanReader {
   }
 
   void read_concurrency(const YamlNode* node) {
-    if (node != nullptr) {
-      for (const auto& requests : reader_.integer_axis(*node, {"concurrency", 1, INT32_MAX})) {
-        if (requests.value != 1) {
-          reader_.fail(
-              requests.position,
-              fmt::format("concurrency {} is not supported in this version", requests.value),
-              "use 1");
-        }
-      }
-    }
     plan_.concurrency = {1};
+    if (node == nullptr) return;
+    plan_.concurrency.clear();
+    const auto axis = reader_.integer_axis(*node, {"concurrency", 1, kMaxConcurrency});
+    multiply_runs(size_of(axis), node->position);
+    for (const auto& requests : axis) {
+      plan_.concurrency.push_back(static_cast<std::int32_t>(requests.value));
+    }
+    std::sort(plan_.concurrency.begin(), plan_.concurrency.end());
   }
 
   void read_policies(const YamlNode& node) {
@@ -232,20 +346,42 @@ class PlanReader {
       reader_.fail(name.position, "'policy' must be one name",
                    fmt::format("use {}", join_words(kPolicies)));
     }
-    if (name.text == "none") {
-      check_fields(node, name.text, {"policy"});
-      count_rows(1, node.position);
-      add_row(NoSpeculation{}, node.position, {});
-    } else if (name.text == "fixed") {
+    read_named(node, name);
+  }
+
+  void read_named(const YamlNode& node, const YamlNode& name) {
+    const std::string& text = name.text;
+    if (text == "none") {
+      check_fields(node, text, {"policy"});
+      add_rows(node, {NoSpeculation{}});
+    } else if (text == "fixed") {
       read_fixed(node);
-    } else if (name.text == "threshold") {
+    } else if (text == "threshold") {
       read_threshold(node);
-    } else if (name.text == "sps") {
+    } else if (text == "sps") {
       read_sps(node);
-    } else if (name.text == "oracle") {
+    } else if (text == "oracle") {
       read_oracle(node);
-    } else if (name.text == "oracle_confidence") {
+    } else if (text == "oracle_confidence") {
       read_oracle_confidence(node);
+    } else if (text == "softmax_min") {
+      read_softmax_min(node);
+    } else if (text == "schedule") {
+      read_schedule(node);
+    } else if (text == "budget_fraction") {
+      read_budget_fraction(node);
+    } else if (text == "count_budget") {
+      read_count_budget(node);
+    } else if (text == "algorithm1") {
+      read_algorithm1(node);
+    } else if (text == "global") {
+      read_global(node);
+    } else if (text == "exact_table") {
+      read_exact_table(node);
+    } else if (text == "capped_ewma") {
+      read_capped_ewma(node);
+    } else if (text == "gate") {
+      read_gate(node);
     } else {
       refuse_policy(name);
     }
@@ -253,12 +389,6 @@ class PlanReader {
 
   [[noreturn]] void refuse_policy(const YamlNode& name) const {
     const std::string known = fmt::format("known policies: {}", join_words(kPolicies));
-    for (const std::string_view later : kLaterPolicies) {
-      if (name.text == later) {
-        reader_.fail(name.position,
-                     fmt::format("policy '{}' is not supported in this version", later), known);
-      }
-    }
     const std::string_view nearest = nearest_word(name.text, kPolicies);
     reader_.fail(name.position, fmt::format("unknown policy {}", quoted(name.text)),
                  nearest.empty() ? known : fmt::format("did you mean '{}'? {}", nearest, known));
@@ -268,7 +398,7 @@ class PlanReader {
                     std::vector<std::string_view> fields) const {
     const std::string where = fmt::format("in policy '{}'", policy);
     reader_.check_map(node, "a policy",
-                      {.where = where, .known = std::move(fields), .later = kLaterFields});
+                      {.where = where, .known = std::move(fields)});
   }
 
   void read_fixed(const YamlNode& node) {
@@ -376,33 +506,254 @@ class PlanReader {
 
   void read_oracle_confidence(const YamlNode& node) {
     check_fields(node, "oracle_confidence", {"policy", "wrap"});
-    const YamlNode* wrap = FieldReader::find(node, "wrap");
-    if (wrap == nullptr) {
-      count_rows(1, node.position);
-      add_row(OracleConfidence{}, node.position, {});
-    } else if (wrap->kind != YamlNode::Kind::list) {
-      read_wrapped(*wrap);
-    } else if (wrap->items.empty()) {
-      reader_.fail(wrap->position, "'wrap' is an empty list",
-                   "give at least one policy, or remove the key");
+    if (FieldReader::find(node, "wrap") == nullptr) {
+      add_rows(node, {OracleConfidence{}});
+      return;
+    }
+    wrap_ = [](const Policy& inner) {
+      if (const auto* rule = std::get_if<Threshold>(&inner)) return Policy(OracleConfidence{*rule});
+      return Policy(OracleConfidence{std::get<Sps>(inner)});
+    };
+    read_wrapped(*FieldReader::find(node, "wrap"), kOracleWraps);
+    wrap_ = nullptr;
+  }
+
+  // One policy or a list of them.
+  void read_wrapped(const YamlNode& node, const std::vector<std::string_view>& allowed) {
+    if (node.kind == YamlNode::Kind::list) {
+      if (node.items.empty()) {
+        reader_.fail(node.position, "'wrap' is an empty list",
+                     "give at least one policy, or remove the key");
+      }
+      for (const YamlNode* item : node.items) read_one_wrapped(*item, allowed);
     } else {
-      for (const YamlNode* item : wrap->items) read_wrapped(*item);
+      read_one_wrapped(node, allowed);
     }
   }
 
-  void read_wrapped(const YamlNode& node) {
+  void read_one_wrapped(const YamlNode& node, const std::vector<std::string_view>& allowed) {
     if (node.kind != YamlNode::Kind::map) {
       reader_.fail(node.position, "'wrap' must be a policy", "write '{policy: NAME, ...}'");
     }
-    const WordField field = {"policy", kWrappedPolicies};
-    const std::size_t name = reader_.word(reader_.require(node, "policy", "'wrap'"), field);
-    wrapping_ = true;
-    if (name == 0) {
-      read_threshold(node);
-    } else {
-      read_sps(node);
+    const YamlNode& name = reader_.require(node, "policy", "'wrap'");
+    static_cast<void>(reader_.word(name, {"policy", allowed}));
+    read_named(node, name);
+  }
+
+  // The values of an optional axis of numbers.
+  [[nodiscard]] Axis<double> numbers(const YamlNode& node, const NumberField& field,
+                                     double otherwise) const {
+    const YamlNode* found = FieldReader::find(node, field.name);
+    if (found == nullptr) return {{otherwise, {}}};
+    return reader_.number_axis(*found, field);
+  }
+  [[nodiscard]] Axis<std::int64_t> integers(const YamlNode& node, const IntegerField& field,
+                                            std::int64_t otherwise) const {
+    const YamlNode* found = FieldReader::find(node, field.name);
+    if (found == nullptr) return {{otherwise, {}}};
+    return reader_.integer_axis(*found, field);
+  }
+
+  void read_softmax_min(const YamlNode& node) {
+    check_fields(node, "softmax_min", {"policy", "minimum", "max_length"});
+    const auto minimums = reader_.number_axis(
+        reader_.require(node, "minimum", "policy 'softmax_min'"), {"minimum", 0, 1});
+    const auto most = integers(node, {"max_length", 0, kMaxLength}, 0);
+    count_rows(bounded_product(size_of(minimums), size_of(most)), node.position);
+    for (const auto& minimum : minimums) {
+      for (const auto& length : most) {
+        add_row(SoftmaxMin{minimum.value, static_cast<std::int32_t>(length.value)}, node.position,
+                length.position);
+      }
     }
-    wrapping_ = false;
+  }
+
+  void read_schedule(const YamlNode& node) {
+    check_fields(node, "schedule", {"policy", "lengths"});
+    const YamlNode& lengths = reader_.require(node, "lengths", "policy 'schedule'");
+    RequestSchedule schedule;
+    SourcePosition longest = lengths.position;
+    std::int32_t most = -1;
+    for (const auto& [requests, value] : integer_map(lengths, "lengths", kMaxConcurrency)) {
+      const auto length =
+          static_cast<std::int32_t>(reader_.integer(*value, {"lengths", 0, kMaxLength}));
+      schedule.entries.push_back({static_cast<std::int32_t>(requests), length});
+      if (length > most) longest = value->position;
+      most = std::max(most, length);
+    }
+    if (schedule.entries.front().requests != 1) {
+      reader_.fail(lengths.position, "'lengths' does not say what to do with one request",
+                   "add the key 1");
+    }
+    count_rows(1, node.position);
+    add_row(std::move(schedule), node.position, longest);
+  }
+
+  void read_budget_fraction(const YamlNode& node) {
+    check_fields(node, "budget_fraction", {"policy", "fraction"});
+    const auto fractions = reader_.number_axis(
+        reader_.require(node, "fraction", "policy 'budget_fraction'"), {"fraction", 0, 1});
+    std::vector<Policy> rows;
+    count_rows(size_of(fractions), node.position);
+    for (const auto& fraction : fractions) rows.emplace_back(BudgetFraction{fraction.value});
+    add_counted(node, std::move(rows));
+  }
+
+  void read_count_budget(const YamlNode& node) {
+    check_fields(node, "count_budget", {"policy", "threshold", "refresh", "initial"});
+    const CountBudgetOptions own;
+    const auto thresholds = numbers(node, {"threshold", 0, 1}, own.threshold);
+    const auto refreshes = integers(node, {"refresh", 1, kMaxCount}, own.refresh);
+    const auto initials = integers(node, {"initial", 0, kMaxLength}, own.initial);
+    count_product(node, {size_of(thresholds), size_of(refreshes), size_of(initials)});
+    std::vector<Policy> rows;
+    for (const auto& threshold : thresholds) {
+      for (const auto& refresh : refreshes) {
+        for (const auto& initial : initials) {
+          rows.emplace_back(
+              PromisingBudget{{threshold.value, static_cast<std::int32_t>(refresh.value),
+                               static_cast<std::int32_t>(initial.value)}});
+        }
+      }
+    }
+    add_counted(node, std::move(rows));
+  }
+
+  void read_algorithm1(const YamlNode& node) {
+    check_fields(node, "algorithm1", {"policy", "min_length"});
+    const auto least = integers(node, {"min_length", 0, 1}, 0);
+    count_rows(size_of(least), node.position);
+    std::vector<Policy> rows;
+    for (const auto& floor : least) {
+      rows.emplace_back(Algorithm1{static_cast<std::int32_t>(floor.value)});
+    }
+    add_counted(node, std::move(rows));
+  }
+
+  void read_global(const YamlNode& node) {
+    check_fields(node, "global",
+                 {"policy", "lag", "min_gain", "min_length", "tiers", "fill_buckets"});
+    const auto lags = integers(node, {"lag", 0, 2}, 0);
+    const auto gains = numbers(node, {"min_gain", 0, 1}, 0);
+    const auto least = integers(node, {"min_length", 0, 1}, 0);
+    Axis<std::size_t> fills = {{0, {}}};
+    if (const YamlNode* field = FieldReader::find(node, "fill_buckets")) {
+      fills = reader_.word_axis(*field, {"fill_buckets", {"false", "true"}});
+      if (plan_.cost.buckets.empty()) {
+        reader_.fail(field->position, "'fill_buckets' needs captured sizes",
+                     "give them as 'cost.buckets'");
+      }
+    }
+    GlobalBudget rule;
+    SourcePosition tiers_at{};
+    if (const YamlNode* field = FieldReader::find(node, "tiers")) {
+      tiers_at = field->position;
+      for (const std::int64_t tier : increasing(*field, {"tiers", 0, kMaxLength}, kMaxLength + 1)) {
+        rule.tiers.push_back(static_cast<std::int32_t>(tier));
+      }
+    }
+    count_product(node, {size_of(lags), size_of(gains), size_of(least), size_of(fills)});
+    for (const auto& lag : lags) {
+      for (const auto& gain : gains) {
+        for (const auto& floor : least) {
+          for (const auto& fill : fills) {
+            rule.lag = static_cast<std::int32_t>(lag.value);
+            rule.min_gain = gain.value;
+            rule.min_length = static_cast<std::int32_t>(floor.value);
+            rule.fill_buckets = fill.value == 1;
+            add_row(rule, node.position, tiers_at);
+          }
+        }
+      }
+    }
+  }
+
+  void read_exact_table(const YamlNode& node) {
+    check_fields(node, "exact_table", {"policy", "min_gain"});
+    if (FieldReader::find(node, "min_gain") == nullptr) {
+      add_rows(node, {ExactTable{}});
+      return;
+    }
+    const auto gains = numbers(node, {"min_gain", 0, 1}, 0);
+    count_rows(size_of(gains), node.position);
+    std::vector<Policy> rows;
+    for (const auto& gain : gains) rows.emplace_back(ExactTable{gain.value});
+    add_counted(node, std::move(rows));
+  }
+
+  void read_capped_ewma(const YamlNode& node) {
+    check_fields(node, "capped_ewma",
+                 {"policy", "prior", "alpha", "hysteresis", "repick", "probe"});
+    const CappedEwmaOptions own;
+    const auto priors = numbers(node, {"prior", 0, 1}, own.prior);
+    const auto alphas = numbers(node, {"alpha", 0, 1}, own.alpha);
+    const auto hystereses = numbers(node, {"hysteresis", 1, 1000}, own.hysteresis);
+    const auto repicks = integers(node, {"repick", 1, kMaxCount}, own.repick);
+    const auto probes = integers(node, {"probe", 1, kMaxCount}, own.probe);
+    count_product(node, {size_of(priors), size_of(alphas), size_of(hystereses), size_of(repicks),
+                         size_of(probes)});
+    std::vector<Policy> rows;
+    for (const auto& prior : priors) {
+      for (const auto& alpha : alphas) {
+        for (const auto& hysteresis : hystereses) {
+          for (const auto& repick : repicks) {
+            for (const auto& probe : probes) {
+              rows.emplace_back(
+                  CapController{{prior.value, alpha.value, hysteresis.value,
+                                 static_cast<std::int32_t>(repick.value),
+                                 static_cast<std::int32_t>(probe.value)}});
+            }
+          }
+        }
+      }
+    }
+    add_counted(node, std::move(rows));
+  }
+
+  void read_gate(const YamlNode& node) {
+    check_fields(node, "gate", {"policy", "window", "min_accepted", "wrap"});
+    const auto windows = reader_.integer_axis(reader_.require(node, "window", "policy 'gate'"),
+                                              {"window", 1, kMaxCount});
+    const auto least = reader_.number_axis(reader_.require(node, "min_accepted", "policy 'gate'"),
+                                           {"min_accepted", 0, kMaxLength});
+    const YamlNode& wrapped = reader_.require(node, "wrap", "policy 'gate'");
+    // Each pair reads the wrapped policies, and counts their rows, anew.
+    count_product(node, {size_of(windows), size_of(least)});
+    for (const auto& window : windows) {
+      for (const auto& accepted : least) {
+        wrap_ = [&](const Policy& inner) {
+          return gate_around(inner, static_cast<std::int32_t>(window.value), accepted.value);
+        };
+        read_wrapped(wrapped, kGateWraps);
+      }
+    }
+    wrap_ = nullptr;
+  }
+
+  static Policy gate_around(const Policy& inner, std::int32_t window, double min_accepted) {
+    return std::visit(
+        [&](const auto& rule) -> Policy {
+          using Rule = std::decay_t<decltype(rule)>;
+          if constexpr (std::is_constructible_v<Gate::Inside, Rule>) {
+            return Gate{window, min_accepted, rule};
+          } else {
+            throw internal_error("gate", "a policy that it cannot be around");
+          }
+        },
+        inner);
+  }
+
+  void add_rows(const YamlNode& node, std::vector<Policy> rows) {
+    count_rows(static_cast<std::int64_t>(rows.size()), node.position);
+    add_counted(node, std::move(rows));
+  }
+  void add_counted(const YamlNode& node, std::vector<Policy> rows) {
+    for (Policy& row : rows) add_row(std::move(row), node.position, {});
+  }
+  void count_product(const YamlNode& node, std::initializer_list<std::int64_t> sizes) {
+    std::int64_t rows = 1;
+    for (const std::int64_t size : sizes) rows = bounded_product(rows, size);
+    count_rows(rows, node.position);
   }
 
   // Called before the rows are made, so that no product of axes is expanded beyond the limit.
@@ -422,40 +773,9 @@ class PlanReader {
   }
 
   void add_row(Policy policy, SourcePosition position, SourcePosition length_position) {
-    if (wrapping_) policy = wrapped(policy);
-    if (!seen_.insert(key_of(policy)).second) return;
+    if (wrap_) policy = wrap_(policy);
+    if (!seen_.insert({policy_name(policy), policy_parameters(policy)}).second) return;
     plan_.rows.push_back({std::move(policy), position, length_position});
-  }
-
-  static Policy wrapped(const Policy& policy) {
-    if (const auto* rule = std::get_if<Threshold>(&policy)) return OracleConfidence{*rule};
-    return OracleConfidence{std::get<Sps>(policy)};
-  }
-
-  // Kind, kind of the wrapped policy, word, number and limits: equal for equal policies alone.
-  using Key = std::tuple<std::size_t, std::size_t, int, double, std::int32_t, std::int32_t>;
-
-  static Key key_of(const Policy& policy) {
-    Key key = {policy.index(), 0, 0, 0.0, 0, 0};
-    if (const auto* fixed = std::get_if<FixedLength>(&policy)) {
-      std::get<4>(key) = fixed->length;
-    } else if (const auto* rule = std::get_if<Threshold>(&policy)) {
-      key = {policy.index(),
-             0,
-             rule->rule == ThresholdRule::cumulative ? 0 : 1,
-             rule->threshold,
-             rule->min_length,
-             rule->max_length};
-    } else if (const auto* sps = std::get_if<Sps>(&policy)) {
-      key = {policy.index(), 0, 0, sps->survival_floor, sps->min_length, sps->max_length};
-    } else if (const auto* oracle = std::get_if<Oracle>(&policy)) {
-      std::get<2>(key) = oracle->bound == OracleBound::no_waste ? 0 : 1;
-    } else if (const auto* confidence = std::get_if<OracleConfidence>(&policy)) {
-      key =
-          key_of(std::visit([](const auto& inner) { return Policy(inner); }, confidence->wrapped));
-      std::get<1>(key) = 1 + std::exchange(std::get<0>(key), policy.index());
-    }
-    return key;
   }
 
   std::string name_;
@@ -463,12 +783,22 @@ class PlanReader {
   FieldReader reader_;
   Plan plan_;
   std::int64_t rows_ = 0;  // of the policies, before equal ones are dropped
-  std::int64_t runs_ = 1;  // verifications times sampling choices
-  bool wrapping_ = false;  // rows are the inner rules of `oracle_confidence`
-  std::set<Key> seen_;
+  std::int64_t runs_ = 1;  // verifications times sampling choices times concurrencies
+  std::function<Policy(const Policy&)> wrap_;  // set while rows are the inner rules of another
+  std::set<std::pair<std::string, std::vector<std::pair<std::string, ParameterValue>>>> seen_;
 };
 
 }  // namespace
+
+CostModel model_of(const PlanCost& cost) {
+  CostModel model = cost.table.empty() ? CostModel(cost.linear)
+                                       : CostModel(read_cost_table(cost.table, cost.entry));
+  if (cost.draft) model.set_draft(*cost.draft);
+  if (!cost.draft_by_requests.empty()) model.set_draft(cost.draft_by_requests);
+  if (cost.overhead) model.set_overhead(*cost.overhead);
+  if (!cost.buckets.empty()) model.set_buckets(cost.buckets);
+  return model;
+}
 
 Plan parse_plan(const std::string& text, const std::string& name) {
   return PlanReader(text, name).read();

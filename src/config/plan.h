@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/law.h"
+#include "cost/cost_model.h"
 #include "policy/policy.h"
+#include "policy/width.h"
 
 namespace dspark {
 
@@ -35,13 +38,27 @@ struct PlanRow {
       length_position{};  ///< of the largest length that it names; line 0 where the file names none
 };
 
+/// What the policy file says of costs. Without a table: the linear model.
+struct PlanCost {
+  LinearCost linear;
+  std::string table;  ///< path; empty: linear
+  std::string entry;  ///< of an mlx file
+  std::optional<double> draft;                                     ///< per step; with a table
+  std::vector<std::pair<std::int64_t, double>> draft_by_requests;  ///< the same by requests
+  std::optional<double> overhead;                                  ///< per speculative step
+  std::vector<std::int64_t> buckets;                               ///< captured sizes, tokens
+  SourcePosition position{};                                       ///< of the map
+};
+
 struct Plan {
   std::string file;                        ///< policy file, or empty for the default sweep
   std::vector<Verification> verification;  ///< empty: what each trace was recorded with
   SourcePosition verification_position;
   std::vector<SamplingChoice> sampling;  ///< at least one
-  LinearCost cost;
-  std::vector<std::int32_t> concurrency;  ///< in this version always {1}
+  PlanCost cost;
+  CostModel model;                        ///< what `cost` says
+  std::vector<std::int32_t> concurrency;  ///< ascending, each once
+  Width width = Width::ragged;
   std::vector<PlanRow> rows;              ///< empty if default_sweep
   bool default_sweep = false;             ///< rows depend on the trace's block size: default_rows()
 };
@@ -49,11 +66,13 @@ struct Plan {
 /// At most this many rows come out of a policy file.
 inline constexpr std::int64_t kMaxPlanRows = 100000;
 
-/// Reads and validates a policy file ("-": standard input). Throws Error(policy) with
-/// file:line:column.
+/// Reads and validates a policy file ("-": standard input), and the cost table it names. Throws
+/// Error(policy) with file:line:column.
 [[nodiscard]] Plan read_plan(const std::string& path);
 /// The same from text; `name` stands in messages.
 [[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name);
+/// The cost model that a policy file describes; reads the table. Throws Error(policy).
+[[nodiscard]] CostModel model_of(const PlanCost& cost);
 /// The plan without a policy file.
 [[nodiscard]] Plan default_plan();
 

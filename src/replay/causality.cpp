@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <vector>
 
 #include "core/random.h"
+#include "replay/scheduler.h"
 #include "replay/worlds.h"
 #include "support/error.h"
 
@@ -98,6 +101,45 @@ bool is_lossless(const Policy& policy, const RoundPrices& prices, Verification v
     return true;
   }
   return is_causal(length_rule(policy, prices), slots);
+}
+
+bool is_lossless_in_steps(const Policy& policy, const StepPrices& prices, const CostModel& model,
+                          Verification verification, bool deterministic_drafts) {
+  if (verification == Verification::greedy || deterministic_drafts) return true;
+  const RoundPrices of_round(round_prices(model, prices.block_size()));
+  if (std::holds_alternative<Gate>(policy)) {
+    const Policy inside = *inner_policy(policy);  // the gate itself looks back
+    return is_per_request(inside)
+               ? is_lossless(at_concurrency(inside, prices.requests()), of_round, verification,
+                             deterministic_drafts, prices.block_size())
+               : is_lossless_in_steps(inside, prices, model, verification, deterministic_drafts);
+  }
+  const auto* global = std::get_if<GlobalBudget>(&policy);
+  const bool looks_ahead =
+      std::holds_alternative<ExactTable>(policy) || (global != nullptr && global->lag == 0);
+  if (!looks_ahead) return true;  // a capacity filled by rank, or one admission after the other
+
+  const auto requests = static_cast<std::size_t>(prices.requests());
+  const auto block = static_cast<std::size_t>(prices.block_size());
+  const std::unique_ptr<StepScheduler> scheduler = make_scheduler(policy, prices, model, of_round);
+  std::vector<float> confidence(requests * block);
+  std::vector<std::int32_t> drafts(requests, 0), lengths(requests);
+  // The others: a strong and a weak block, as far as there are others.
+  for (std::size_t r = 1; r < std::min<std::size_t>(requests, 3); ++r) {
+    drafts[r] = prices.block_size();
+    for (std::size_t k = 0; k < block; ++k) {
+      confidence[r * block + k] = r == 1 ? 0.87f - 0.03f * static_cast<float>(k % 8) : 0.41f;
+    }
+  }
+  return is_causal(
+      [&](const float* own, std::int32_t slots) {
+        std::copy(own, own + slots, confidence.begin());
+        drafts[0] = slots;
+        const BatchStep step = {prices.requests(), prices.block_size(),
+                                static_cast<std::int64_t>(block), confidence.data(), drafts.data()};
+        return scheduler->schedule(step, lengths) ? lengths[0] : 0;
+      },
+      prices.block_size());
 }
 
 std::optional<double> early_stop_difference(const OutcomeTable& table,

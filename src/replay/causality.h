@@ -8,6 +8,7 @@
 
 #include "policy/policy.h"
 #include "replay/outcome_table.h"
+#include "replay/pricing.h"
 
 namespace dspark {
 
@@ -34,6 +35,13 @@ using LengthRule = std::function<std::int32_t(const float*, std::int32_t)>;
 [[nodiscard]] bool is_lossless(const Policy& policy, const RoundPrices& prices,
                                Verification verification, bool deterministic_drafts,
                                std::int32_t slots);
+
+/// The same for a policy that schedules all requests of a step by `prices` (scheduler.h): what it
+/// looks at of other requests' drafts and of earlier steps does not matter, so a capacity that lags
+/// is lossless, and one that does not is decided as above, beside two other requests.
+[[nodiscard]] bool is_lossless_in_steps(const Policy& policy, const StepPrices& prices,
+                                        const CostModel& model, Verification verification,
+                                        bool deterministic_drafts);
 
 /// Share of rounds in which `rule` verifies another length than its early-stopped form: rounds
 /// weighted by `starts` (v(n) of the rule, [N]), and at each by the worlds' probabilities. Empty

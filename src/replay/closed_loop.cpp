@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "replay/bounds.h"
+#include "replay/worlds.h"
 
 namespace dspark {
 namespace {
@@ -22,14 +23,15 @@ struct Block {
 class Follower {
  public:
   Follower(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices,
-           RoundFlow& flow, LoopScratch& scratch)
+           RoundFlow& flow, LoopScratch& scratch, Acceptance acceptance)
       : table_(table),
         policy_(policy),
         prices_(prices),
         flow_(flow),
         scratch_(scratch),
         confidence_(table.confidence.data()),
-        worlds_(!table.greedy && uses_confidence(policy) && table.repeats > 0) {
+        worlds_(!table.greedy && uses_confidence(policy) && table.repeats > 0),
+        full_blocks_(worlds_ && acceptance == Acceptance::full_blocks) {
     if (std::holds_alternative<OracleConfidence>(policy)) {
       scratch.probability.resize(table.alpha.size());
       std::transform(table.alpha.begin(), table.alpha.end(), scratch.probability.begin(),
@@ -61,6 +63,7 @@ class Follower {
   }
 
   ClosedLoop follow() {
+    if (full_blocks_) return follow_full_blocks();
     const std::int64_t total = table_.anchors();
     const auto size = static_cast<std::size_t>(total);
     scratch_.starts.resize(size);
@@ -109,6 +112,68 @@ class Follower {
     const auto row = static_cast<std::size_t>(n) * static_cast<std::size_t>(table_.block_size);
     return {table_.beta.data() + row, confidence_ + row, table_.slots[static_cast<std::size_t>(n)],
             end - n};
+  }
+
+  /// Calls visit(a, confidence, probability) for every world of anchor n: a accepted of the full
+  /// block.
+  template <class Visit>
+  void for_each_world(std::int64_t n, const Visit& visit) const {
+    BlockWorlds worlds(table_, n);
+    const double* beta = table_.beta.data() + n * table_.block_size;
+    double reach = 1;
+    for (std::int32_t r = 1; r <= worlds.slots(); ++r) {
+      const double weight = reach * (1.0 - beta[r - 1]);
+      reach *= beta[r - 1];
+      if (!(weight > 0)) continue;
+      if (r == worlds.slots()) {
+        visit(r - 1, worlds.text(), weight);
+        continue;
+      }
+      for (std::int32_t s = 0; s < table_.repeats; ++s) {
+        visit(r - 1, worlds.rejected_at(r, s), weight / table_.repeats);
+      }
+    }
+    visit(worlds.slots(), worlds.text(), reach);
+  }
+
+  ClosedLoop follow_full_blocks() {
+    flow_.begin(table_.block_size, 0);
+    std::vector<double>& v = scratch_.starts;
+    v.assign(static_cast<std::size_t>(table_.anchors()), 0.0);
+    for (std::size_t s = 0; s + 1 < table_.sequence_offsets.size(); ++s) {
+      const std::int64_t end = table_.sequence_offsets[s + 1];
+      for (std::int64_t n = table_.sequence_offsets[s]; n < end; ++n) {
+        const auto at = static_cast<std::size_t>(n);
+        if (n == table_.sequence_offsets[s]) v[at] = 1;
+        if (v[at] == 0.0) continue;
+        const double rounds = v[at];
+        const Block block = block_at(n, end);
+        double emitted = 0;
+        for_each_world(n, [&](std::int32_t accepted, const float* confidence, double probability) {
+          const std::int32_t l = verified_length(block, confidence);
+          const std::int32_t kept = std::min(accepted, l);
+          count_length(n, block, l, rounds * probability);
+          flow_.add_accepted(kept, rounds * probability);
+          emitted += probability * (kept + 1);
+          if (n + kept + 1 < end)
+            v[at + static_cast<std::size_t>(kept) + 1] += rounds * probability;
+        });
+        flow_.add_rounds(at, rounds, rounds * emitted, block.left > table_.block_size);
+      }
+    }
+    ClosedLoop out;
+    out.rounds = flow_.total(RoundFlow::rounds);
+    out.tokens = static_cast<double>(table_.anchors());
+    out.tau = out.tokens / out.rounds;
+    const double interior = flow_.total(RoundFlow::interior_rounds);
+    if (interior > 0) out.tau_interior = flow_.total(RoundFlow::interior_tokens) / interior;
+    double verified = 0;
+    const std::vector<double> scheduled = flow_.scheduled_rounds();
+    for (std::size_t l = 0; l < scheduled.size(); ++l) {
+      verified += static_cast<double>(l) * scheduled[l];
+    }
+    out.verified = out.verified_on_trajectory = verified / out.rounds;
+    return out;
   }
 
   /// Drafts verified when the rule schedules by `confidence`: the bonus token needs a place too.
@@ -201,6 +266,7 @@ class Follower {
   LoopScratch& scratch_;
   const float* confidence_;
   bool worlds_;
+  bool full_blocks_;
 };
 
 }  // namespace
@@ -212,25 +278,26 @@ std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy
   const auto anchors = static_cast<std::size_t>(table.anchors());
   scratch.starts.resize(anchors);
   scratch.length.resize(anchors);
-  Follower follower(table, policy, prices, flow, scratch);
+  Follower follower(table, policy, prices, flow, scratch, Acceptance::along_text);
   for (std::size_t s = 0; s + 1 < table.sequence_offsets.size(); ++s) {
     follower.start_rounds(table.sequence_offsets[s], table.sequence_offsets[s + 1]);
   }
   return std::move(scratch.starts);
 }
 
-ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices) {
+ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices,
+                       Acceptance acceptance) {
   RoundFlow flow;
   LoopScratch scratch;
-  return closed_loop(table, policy, prices, flow, scratch);
+  return closed_loop(table, policy, prices, flow, scratch, acceptance);
 }
 
 ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy, const RoundPrices& prices,
-                       RoundFlow& flow, LoopScratch& scratch) {
+                       RoundFlow& flow, LoopScratch& scratch, Acceptance acceptance) {
   if (const auto* oracle = std::get_if<Oracle>(&policy)) {
     return follow_bound(table, *oracle, prices, flow, scratch);
   }
-  return Follower(table, policy, prices, flow, scratch).follow();
+  return Follower(table, policy, prices, flow, scratch, acceptance).follow();
 }
 
 }  // namespace dspark

@@ -26,6 +26,12 @@ struct ClosedLoop {
   bool exact = false;  ///< `verified` is exact
 };
 
+/// How far the lengths along the recorded text say what is accepted.
+enum class Acceptance {
+  along_text,   ///< the rule is causal, or drafts are deterministic
+  full_blocks,  ///< the rule looks ahead: accepted are min(a, l) of every sampled world
+};
+
 /// Expected number of rounds that start at each position under `policy` (v(n) of replay.md); [N].
 [[nodiscard]] std::vector<double> round_starts(const OutcomeTable& table, const Policy& policy,
                                                const RoundPrices& prices);
@@ -33,11 +39,15 @@ struct ClosedLoop {
 /// Follows `policy` through every sequence. `prices` are what `sps` and the bounds optimise. Costs
 /// at most O(N·P·(1 + repeats·P)) steps; one thread. For `oracle_confidence` the lengths along the
 /// text stand for those after a rejection too: the target's distribution is not recorded there.
+/// With full_blocks the rounds are exact for where they start, and where they start is followed
+/// over the sampled worlds; verified_on_trajectory is then the same as verified.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
-                                     const RoundPrices& prices);
+                                     const RoundPrices& prices,
+                                     Acceptance acceptance = Acceptance::along_text);
 /// The same, with the parts; what is in `flow` and `scratch` before does not matter.
 [[nodiscard]] ClosedLoop closed_loop(const OutcomeTable& table, const Policy& policy,
                                      const RoundPrices& prices, RoundFlow& flow,
-                                     LoopScratch& scratch);
+                                     LoopScratch& scratch,
+                                     Acceptance acceptance = Acceptance::along_text);
 
 }  // namespace dspark

@@ -404,16 +404,15 @@ void price_intervals(const Resampling& resampling, const RowSums& sums, const Ro
   out.cost_per_step = mapped(out.cost_per_round, [&](double value) { return value * requests; });
   if (!row.tokens_per_cost) return;
   for (std::size_t i = 0; i < draws; ++i) {
-    efficiency[i] =
-        static_cast<float>(draw_at(scratch, i).tau / (scratch.prices[i] / scale));
+    efficiency[i] = static_cast<float>(draw_at(scratch, i).tau / (scratch.prices[i] / scale));
   }
   // What every round can reach at the least and at the most.
   const double least = out.cost_per_round ? 1 / out.cost_per_round->hi : 0;
-  const double most = out.cost_per_round ? most_tokens(sums, row) / out.cost_per_round->lo : kNoBound;
+  const double most =
+      out.cost_per_round ? most_tokens(sums, row) / out.cost_per_round->lo : kNoBound;
   out.tokens_per_cost =
-      interval_of(resampling, scratch, *row.tokens_per_cost, least, most, [&](std::size_t i) {
-        return draw_at(scratch, i).tau / scratch.prices[i];
-      });
+      interval_of(resampling, scratch, *row.tokens_per_cost, least, most,
+                  [&](std::size_t i) { return draw_at(scratch, i).tau / scratch.prices[i]; });
   out.tokens_per_cost_per_user =
       mapped(out.tokens_per_cost, [&](double value) { return value / requests; });
   if (row.speedup) {

@@ -118,7 +118,7 @@ struct RowSums {
   /// tokens, rounds, drafts verified, and tokens and rounds of the interior.
   static constexpr std::size_t kColumns = 5;
   std::vector<double> cells;  ///< [cells, kColumns]
-  std::int32_t longest = 0;  ///< drafts that a round verifies at most
+  std::int32_t longest = 0;   ///< drafts that a round verifies at most
   /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
   std::vector<double> verified_by_repeat;
 };
@@ -133,8 +133,8 @@ struct IntervalScratch {
 };
 
 /// Fills what row.intervals has of numbers that have no price: those of tau, tau_interior, rounds,
-/// accepted_per_round, verified_per_round and acceptance_rate, as far as the row has them. Leaves in
-/// `scratch` what price_intervals() needs.
+/// accepted_per_round, verified_per_round and acceptance_rate, as far as the row has them. Leaves
+/// in `scratch` what price_intervals() needs.
 void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalScratch& scratch,
                    PolicyResult& row);
 
@@ -148,13 +148,15 @@ void price_intervals(const Resampling& resampling, const RowSums& sums, const Ro
                      std::span<const double> by_length, double scale, IntervalScratch& scratch,
                      PolicyResult& row, float* efficiency);
 
-/// Compares a row with a reference on the same draws (`efficiency` of both, at one scale). Empty where one of
-/// them has no tokens_per_cost, or no interval exists. The verdict is "within noise" where the
-/// interval holds 0.
-[[nodiscard]] std::optional<PairedComparison> compare_rows(
-    const Resampling& resampling, const PolicyResult& row, const float* row_efficiency,
-    const PolicyResult& reference, const float* reference_efficiency, double scale,
-    IntervalScratch& scratch);
+/// Compares a row with a reference on the same draws (`efficiency` of both, at one scale). Empty
+/// where one of them has no tokens_per_cost, or no interval exists. The verdict is "within noise"
+/// where the interval holds 0.
+[[nodiscard]] std::optional<PairedComparison> compare_rows(const Resampling& resampling,
+                                                           const PolicyResult& row,
+                                                           const float* row_efficiency,
+                                                           const PolicyResult& reference,
+                                                           const float* reference_efficiency,
+                                                           double scale, IntervalScratch& scratch);
 
 /// The central `confidence` range of `values` (linear interpolation of order statistics; reorders
 /// them); empty for fewer than 2.

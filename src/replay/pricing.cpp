@@ -76,18 +76,6 @@ double mean_of(const Distribution& distribution, const Value& value) {
 
 }  // namespace
 
-const char* width_name(Width width) {
-  switch (width) {
-    case Width::ragged:
-      return "ragged";
-    case Width::uniform:
-      return "uniform";
-    case Width::cap_accept:
-      return "cap_accept";
-  }
-  throw internal_error("width_name", "no such width");
-}
-
 StepPrices::StepPrices(const CostModel& model, Width width, std::int32_t requests,
                        std::int32_t block_size)
     : requests_(requests),

@@ -6,18 +6,9 @@
 #include <vector>
 
 #include "cost/cost_model.h"
+#include "policy/width.h"
 
 namespace dspark {
-
-/// How the drafts of R requests stand in one verify forward.
-enum class Width {
-  ragged,   ///< each request its own: Σ (1 + l) tokens
-  uniform,  ///< as wide as the longest: R (1 + max l) (Edge-LLM; backends without ragged support)
-  cap_accept,  ///< all drafts, and acceptance is cut afterwards: R (1 + P) (SGLang's diagnostic
-               ///< mode)
-};
-/// "ragged", "uniform" or "cap_accept".
-[[nodiscard]] const char* width_name(Width width);
 
 /// Prices of the steps of R requests with blocks of P drafts, looked up once. NaN where the cost
 /// model has none (an exact table).
@@ -56,9 +47,6 @@ class StepPrices {
   std::vector<double> by_total_;
   std::vector<double> padding_;  ///< by total, from captured sizes alone
 };
-
-/// Requests in flight that can be asked for.
-inline constexpr std::int32_t kMaxConcurrency = 4096;
 
 /// A step of R requests, each of which verifies l drafts with probability share[l], independently:
 /// they are at unrelated places of unrelated texts.

@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
-#include <optional>
 
-#include "cost/cost.h"
 #include "replay/cache.h"
 #include "replay/causality.h"
 #include "replay/closed_loop.h"
-#include "replay/intervals.h"
-#include "replay/ledger.h"
 #include "replay/off_policy.h"
 #include "replay/open_loop.h"
 #include "replay/reduce.h"
 #include "replay/rounds.h"
+#include "replay/rows.h"
 #include "replay/strata.h"
-#include "support/error.h"
 #include "support/text.h"
 
 namespace dspark {
@@ -25,35 +20,6 @@ namespace {
 
 // A round does not reach into the next.
 constexpr std::int64_t kRoundsOfDependence = 1;
-
-/// Rows that rest on too few effective samples keep their estimates and are not ranked.
-bool is_refused(const PolicyResult& row) {
-  return row.off_policy && row.effective_samples.value_or(0) < kMinEffectiveSamples;
-}
-
-/// Fields that every row of a job shares, and those that follow from tau and what was verified.
-void complete_row(const ReplayJob& job, const Policy& policy, PolicyResult& row) {
-  row.trace = job.trace.header().file;
-  row.verification = verification_name(job.verification);
-  row.sampling = job.sampling;
-  row.policy = policy_name(policy);
-  row.parameters = policy_parameters(policy);
-  row.bound = is_bound(policy);
-  if (row.tau) row.accepted_per_round = *row.tau - 1.0;
-  if (row.verified_per_round) {
-    if (*row.verified_per_round > 0 && row.accepted_per_round) {
-      row.acceptance_rate = *row.accepted_per_round / *row.verified_per_round;
-    }
-    row.cost_per_round =
-        speculates(policy) ? round_cost(job.cost, *row.verified_per_round) : step_cost(job.cost);
-    if (row.tau && *row.cost_per_round > 0 && !is_refused(row)) {
-      row.tokens_per_cost = *row.tau / *row.cost_per_round;
-    }
-    if (row.tokens_per_cost && step_cost(job.cost) > 0) {
-      row.speedup = *row.tokens_per_cost * step_cost(job.cost);
-    }
-  }
-}
 
 void add_positions(const ReplayJob& job, std::vector<PositionResult> positions,
                    ReplayResult& result) {
@@ -76,8 +42,9 @@ void add_strata(const ReplayJob& job, std::vector<Stratum> strata, ReplayResult&
 }
 
 PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
-                              const LinearCost& cost, RoundFlow& flow, LoopScratch& scratch) {
-  const ClosedLoop loop = closed_loop(table, policy, cost, flow, scratch);
+                              const RoundPrices& prices, Acceptance acceptance, RoundFlow& flow,
+                              LoopScratch& scratch) {
+  const ClosedLoop loop = closed_loop(table, policy, prices, flow, scratch, acceptance);
   PolicyResult row;
   row.tau = loop.tau;
   row.tau_interior = loop.tau_interior;
@@ -85,29 +52,10 @@ PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
   row.tokens = loop.tokens;
   row.verified_per_round = loop.verified;
   row.verified_per_round_se = loop.verified_se;
-  row.verified_per_round_on_trajectory = loop.verified_on_trajectory;
-  return row;
-}
-
-/// Calls work(i) for i = 0 .. count - 1 on `threads` threads, each with its own copy of `scratch`;
-/// rethrows what one of them threw.
-template <class Scratch, class Work>
-void for_each_row(std::int64_t count, int threads, const Scratch& scratch, const Work& work) {
-  std::exception_ptr failure;
-#pragma omp parallel num_threads(threads)
-  {
-    Scratch own = scratch;
-#pragma omp for schedule(dynamic, 1)
-    for (std::int64_t i = 0; i < count; ++i) {
-      try {
-        work(static_cast<std::size_t>(i), own);
-      } catch (...) {
-#pragma omp critical
-        failure = std::current_exception();
-      }
-    }
+  if (acceptance == Acceptance::along_text) {
+    row.verified_per_round_on_trajectory = loop.verified_on_trajectory;
   }
-  if (failure) std::rethrow_exception(failure);
+  return row;
 }
 
 /// The table of an anchors trace: kept by an earlier run, or reduced now.
@@ -138,7 +86,9 @@ RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions
 void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_t first,
                   const ReplayResult& result) {
   const auto begin = result.results.begin() + static_cast<std::ptrdiff_t>(first);
-  const auto refused = std::count_if(begin, result.results.end(), is_refused);
+  const auto refused = std::count_if(begin, result.results.end(), [](const PolicyResult& row) {
+    return row.effective_samples.value_or(0) < kMinEffectiveSamples;
+  });
   if (refused == 0 || !options.note) return;
   options.note(fmt::format(
       "{}: {} of {} rows of a setting that was not recorded ({} verification, temperature {}) "
@@ -149,164 +99,58 @@ void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_
       shortest(kMinEffectiveSamples)));
 }
 
-/// Whether the row is lossless, and how far its rule is from its early-stopped form (a causal one
-/// is not); `table` null: that cannot be said.
-void judge_causality(const ReplayJob& job, const Policy& policy, const OutcomeTable* table,
-                     PolicyResult& row) {
-  if (is_bound(policy)) return;  // nobody runs it
-  const LengthRule rule = length_rule(policy, job.cost);
-  const bool causal = !uses_confidence(policy) || is_causal(rule, job.trace.header().block_size);
-  row.lossless =
-      causal || job.verification == Verification::greedy || job.sampling.drafts == "greedy";
-  if (causal) {
-    row.early_stop_difference = 0.0;
-  } else if (table != nullptr) {
-    row.early_stop_difference =
-        early_stop_difference(*table, round_starts(*table, policy, job.cost), rule);
-  }
+/// Whether a rule of one request admits drafts by what stands before them alone.
+bool is_causal_policy(const Policy& policy, const RoundPrices& prices, std::int32_t block_size) {
+  return !uses_confidence(policy) || is_causal(length_rule(policy, prices), block_size);
 }
 
-/// The rows of one job: evaluates every policy, each as the work of one thread, so that no result
-/// depends on their number.
-class RowEvaluator {
- public:
-  /// `order`: see map_cells().
-  RowEvaluator(const ReplayJob& job, const ReplayOptions& options, const Resampling& resampling,
-               const std::vector<std::size_t>& order = {})
-      : job_(job), options_(options), resampling_(resampling), map_(map_cells(resampling, order)) {}
+/// Whether sampled drafts of the job can be changed by a rule that is not causal.
+bool samples_drafts(const ReplayJob& job) {
+  return job.verification == Verification::probabilistic && job.sampling.drafts != "greedy";
+}
 
-  /// Appends the rows. `evaluate(policy, flow, scratch)` gives tau, rounds and what was verified.
-  template <class Evaluate>
-  void run(const Evaluate& evaluate, ReplayResult& result) {
-    rows_.resize(job_.policies.size());
-    efficiency_.resize(rows_.size() * resampling_.draws());
-    const std::int32_t block_size = job_.trace.header().block_size;
-    const Scratch fresh = {.flow = RoundFlow(map_), .loop = {}, .sums = {}, .intervals = {}};
-    for_each_row(count(), options_.threads, fresh, [&](std::size_t i, Scratch& scratch) {
-      const Policy& policy = job_.policies[i];
-      PolicyResult& row = rows_[i];
-      row = evaluate(policy, scratch.flow, scratch.loop);
-      complete_row(job_, policy, row);
-      row.ledger = make_ledger(row, scratch.flow, job_.cost, block_size, speculates(policy));
-      sum_cells(scratch.flow, scratch.sums);
-      row_intervals(resampling_, scratch.sums, job_.cost, speculates(policy), scale(),
-                    scratch.intervals, row, efficiency_of(i));
-      if (row.off_policy && row.effective_samples.value_or(0) < kLeastEffectiveSamples) {
-        row.intervals = {};
-      }
-    });
-    compare();
-    add_notes();
-    for (PolicyResult& row : rows_) result.results.push_back(std::move(row));
+/// A row of a policy of one request, with whether it is lossless and how far its rule is from its
+/// early-stopped form (a causal one is not).
+PolicyResult evaluate_judged(const ReplayJob& job, const OutcomeTable& table, const Policy& policy,
+                             const RoundPrices& prices, RoundFlow& flow, LoopScratch& scratch) {
+  if (is_bound(policy)) {  // nobody runs it
+    return evaluate_anchors(table, policy, prices, Acceptance::along_text, flow, scratch);
   }
-
- private:
-  struct Scratch {
-    RoundFlow flow;
-    LoopScratch loop;
-    RowSums sums;
-    IntervalScratch intervals;
-  };
-
-  /// The cost that tokens per cost are kept in units of, whatever the unit of the model.
-  [[nodiscard]] double scale() const { return round_cost(job_.cost, 1); }
-  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(rows_.size()); }
-  [[nodiscard]] float* efficiency_of(std::size_t row) {
-    return efficiency_.data() + row * resampling_.draws();
-  }
-
-  /// The row at the rank that was asked for, in the order of rank_results(); empty where fewer rows
-  /// are ranked.
-  [[nodiscard]] std::optional<std::size_t> reference() const {
-    std::vector<std::size_t> ranking;
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (!rows_[i].bound && rows_[i].tokens_per_cost) ranking.push_back(i);
-    }
-    std::stable_sort(ranking.begin(), ranking.end(), [&](std::size_t a, std::size_t b) {
-      return *rows_[a].tokens_per_cost > *rows_[b].tokens_per_cost;
-    });
-    const auto rank = static_cast<std::size_t>(options_.reference);
-    if (rank > ranking.size()) return std::nullopt;
-    return ranking[rank - 1];
-  }
-
-  void compare() {
-    const std::optional<std::size_t> found = reference();
-    if (!found) {
-      if (options_.reference == 1) return;  // nothing is ranked, and that has been said
-      note(
-          fmt::format("fewer than {} rows of {} verification at temperature {} are ranked, so "
-                      "they are compared with none",
-                      options_.reference, verification_name(job_.verification),
-                      shortest(job_.sampling.temperature)));
-      return;
-    }
-    const std::size_t best = *found;
-    rows_[best].is_reference = true;
-    for_each_row(
-        count(), options_.threads, IntervalScratch{}, [&](std::size_t i, IntervalScratch& scratch) {
-          if (i == best) return;
-          rows_[i].versus = compare_rows(resampling_, rows_[i], efficiency_of(i), rows_[best],
-                                         efficiency_of(best), scale(), scratch);
-        });
-  }
-
-  void note(const std::string& text) const {
-    if (options_.note) options_.note(fmt::format("{}: {}", job_.trace.header().file, text));
-  }
-
-  void add_notes() const {
-    std::optional<double> fewest;
-    for (const PolicyResult& row : rows_) {
-      if (row.bound || !row.ledger) continue;
-      fewest = std::min(fewest.value_or(row.ledger->rounds), row.ledger->rounds);
-    }
-    if (fewest && *fewest < kFewRounds) {
-      note(
-          fmt::format("some rows rest on as few as {:.0f} rounds; below {:.0f} even the "
-                      "intervals are rough, so record more text",
-                      *fewest, kFewRounds));
-    }
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      const auto* oracle = std::get_if<Oracle>(&job_.policies[i]);
-      if (oracle == nullptr || oracle->bound != OracleBound::shortest) continue;
-      if (rows_[i].speedup && *rows_[i].speedup < 1) {
-        note(
-            fmt::format("even the oracle's shortest path has a speedup of {:.3f}: under "
-                        "these costs no schedule can win with this drafter",
-                        *rows_[i].speedup));
-      }
-    }
-  }
-
-  const ReplayJob& job_;
-  const ReplayOptions& options_;
-  const Resampling& resampling_;
-  const CellMap map_;
-  std::vector<PolicyResult> rows_;
-  std::vector<float> efficiency_;  ///< [rows, draws] tokens per cost in every draw
-};
+  const bool causal = is_causal_policy(policy, prices, table.block_size);
+  const bool lossless = causal || !samples_drafts(job);
+  PolicyResult row =
+      evaluate_anchors(table, policy, prices,
+                       lossless ? Acceptance::along_text : Acceptance::full_blocks, flow, scratch);
+  row.lossless = lossless;
+  row.early_stop_difference =
+      causal ? 0.0 : early_stop_difference(table, scratch.starts, length_rule(policy, prices));
+  return row;
+}
 
 void replay_off_policy(const ReplayJob& job, const OutcomeTable& table,
                        const Resampling& resampling, const ReplayOptions& options,
                        ReplayResult& result) {
   const std::size_t first = result.results.size();
   add_positions(job, off_policy_positions(table, &resampling), result);
-  // The bounds speak of the closed loop, which the recorded text does not have under this setting.
+  // The bounds and the walks speak of the closed loop, which the recorded text does not have under
+  // this setting.
   ReplayJob runnable = job;
-  std::erase_if(runnable.policies, [](const Policy& policy) { return is_bound(policy); });
+  std::erase_if(runnable.policies,
+                [](const Policy& policy) { return is_bound(policy) || !is_per_request(policy); });
   if (runnable.policies.size() < job.policies.size() && options.note) {
     options.note(fmt::format(
-        "{}: the oracles are left out for {} verification at temperature {:g}: a setting that was "
-        "not recorded has no closed loop",
+        "{}: the oracles, and policies that look at several requests or back in time, are left out "
+        "for {} verification at temperature {:g}: a setting that was not recorded has no closed "
+        "loop",
         job.trace.header().file, verification_name(job.verification), job.sampling.temperature));
   }
-  RowEvaluator(runnable, options, resampling)
-      .run(
-          [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
-            return evaluate_off_policy(table, policy, job.cost, job.verification, flow);
-          },
-          result);
+  const RoundPrices prices(round_prices(job.cost, table.block_size));
+  evaluate_rows(runnable, options, resampling,
+                {.evaluate =
+                     [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
+                       return evaluate_off_policy(table, policy, prices, job.verification, flow);
+                     }},
+                result);
   note_refused(job, options, first, result);
 }
 
@@ -325,14 +169,14 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
   }
   add_positions(job, open_loop(table, &resampling), result);
   add_strata(job, make_strata(table, &resampling), result);
-  RowEvaluator(job, options, resampling)
-      .run(
-          [&](const Policy& policy, RoundFlow& flow, LoopScratch& scratch) {
-            PolicyResult row = evaluate_anchors(table, policy, job.cost, flow, scratch);
-            judge_causality(job, policy, &table, row);
-            return row;
-          },
-          result);
+  const RoundPrices prices(round_prices(job.cost, table.block_size));
+  evaluate_rows(job, options, resampling,
+                {.evaluate =
+                     [&](const Policy& policy, RoundFlow& flow, LoopScratch& scratch) {
+                       return evaluate_judged(job, table, policy, prices, flow, scratch);
+                     },
+                 .table = &table},
+                result);
 }
 
 void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
@@ -354,14 +198,19 @@ void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOpti
   const Resampling resampling(order.offsets, kRoundsOfDependence, 0, options.seed,
                               options.confidence);
   add_positions(job, round_positions(table, &order, &resampling), result);
-  RowEvaluator(job, options, resampling, order.rounds)
-      .run(
-          [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
-            PolicyResult row = evaluate_rounds(table, policy, job.cost, flow);
-            judge_causality(job, policy, nullptr, row);
-            return row;
-          },
-          result);
+  const RoundPrices prices(round_prices(job.cost, table.block_size));
+  evaluate_rows(job, options, resampling,
+                {.evaluate =
+                     [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
+                       PolicyResult row = evaluate_rounds(table, policy, prices, flow);
+                       if (is_bound(policy)) return row;
+                       const bool causal = is_causal_policy(policy, prices, table.block_size);
+                       row.lossless = causal || !samples_drafts(job);
+                       if (causal) row.early_stop_difference = 0.0;
+                       return row;
+                     },
+                 .order = order.rounds},
+                result);
 }
 
 }  // namespace

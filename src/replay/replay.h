@@ -5,8 +5,10 @@
 #include <functional>
 #include <vector>
 
+#include "cost/cost_model.h"
 #include "policy/policy.h"
 #include "replay/backend.h"
+#include "replay/pricing.h"
 #include "replay/result.h"
 #include "trace/trace.h"
 
@@ -50,7 +52,9 @@ struct ReplayJob {
   Verification verification;
   SamplingLabel sampling;  ///< the setting replayed
   std::vector<Policy> policies;
-  LinearCost cost;
+  CostModel cost;
+  std::vector<std::int32_t> concurrency = {1};  ///< requests in flight, ascending
+  Width width = Width::ragged;
   bool off_policy = false;  ///< another setting than the recorded one (anchors only): estimates
 };
 

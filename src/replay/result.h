@@ -159,8 +159,8 @@ struct PolicyResult {
   std::optional<double> accepted_per_round;
   std::optional<double> verified_per_round, verified_per_round_se, verified_per_round_on_trajectory;
   std::optional<double> acceptance_rate;
-  std::optional<double> cost_per_round;  ///< cost_per_step / concurrency
-  std::optional<double> cost_per_step;   ///< of all requests in flight
+  std::optional<double> cost_per_round;            ///< cost_per_step / concurrency
+  std::optional<double> cost_per_step;             ///< of all requests in flight
   std::optional<double> tokens_per_cost;           ///< of all requests together
   std::optional<double> tokens_per_cost_per_user;  ///< tokens_per_cost / concurrency
   std::optional<double> speedup;

@@ -221,9 +221,10 @@ class Cells final : public StepScheduler {
     return cells;
   }
   static DrainGuard guard_of(const CostTable& table, const CostDrainGuard& guard) {
-    DrainGuard out = {guard.loss_multiplier, guard.mean_output, guard.minimum_value, 0};
+    DrainGuard out = {guard.loss_multiplier, guard.mean_output_tokens_per_request_iteration,
+                      guard.minimum_group_value_ms, 0};
     for (const CostRow& row : table.rows) {
-      if (row.requests == guard.tail_requests) out.tail_price = row.curve.value.front();
+      if (row.requests == guard.tail_graph_batch_size) out.tail_price = row.curve.value.front();
     }
     return out;
   }
