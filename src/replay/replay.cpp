@@ -15,6 +15,7 @@
 #include "replay/ledger.h"
 #include "replay/off_policy.h"
 #include "replay/open_loop.h"
+#include "replay/outcomes.h"
 #include "replay/reduce.h"
 #include "replay/rounds.h"
 #include "replay/strata.h"
@@ -104,20 +105,7 @@ void for_each_row(std::int64_t count, int threads, const Scratch& scratch, const
   if (failure) std::rethrow_exception(failure);
 }
 
-/// The table of an anchors trace: kept by an earlier run, or reduced now.
-OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
-  const ReduceRequest request = {.sampling = job.sampling,
-                                 .verification = job.verification,
-                                 .worlds = true,
-                                 .off_policy = job.off_policy};
-  const auto reduce = [&] {
-    return reduce_anchors(backend, job.trace, job.heads, request, options);
-  };
-  return options.cache ? options.cache->outcomes(job.trace, job.heads, request, options, reduce)
-                       : reduce();
-}
-
-/// The same for a rounds trace.
+/// The table of a rounds trace: kept by an earlier run, or replayed now.
 RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
   const auto replay = [&] {
     return replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
