@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -14,7 +13,6 @@
 #include "cli/inputs.h"
 #include "cli/messages.h"
 #include "cli/output.h"
-#include "cli/process.h"
 #include "cli/settings.h"
 #include "config/plan.h"
 #include "replay/cache.h"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "report/formats.h"
+#include "report/layout.h"
 #include "support/text.h"
 
 namespace dspark {
-namespace {
 
 // RFC 4180: quoted where it has to be, quotes doubled. Line breaks are already escaped.
 std::string csv_text(std::string_view text) {
@@ -28,6 +28,14 @@ std::string csv_text(std::string_view text) {
 std::string csv_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? shortest(*value) : "";
 }
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string out;
+  for (std::size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : ",") + cells[i];
+  return out + '\n';
+}
+
+namespace {
 
 std::string csv_integer(const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "";
@@ -52,12 +60,6 @@ std::vector<std::string> parameter_columns(const ReplayResult& result) {
     }
   }
   return columns;
-}
-
-std::string csv_line(const std::vector<std::string>& cells) {
-  std::string out;
-  for (std::size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : ",") + cells[i];
-  return out + '\n';
 }
 
 std::string parameter_cell(const PolicyResult& row, const std::string& name) {

@@ -4,11 +4,10 @@
 
 #include "report/formats.h"
 #include "report/grid.h"
+#include "report/layout.h"
 
 namespace dspark {
-namespace {
 
-// Nothing in a file name or a device name may change the layout or become a link, markup or HTML.
 std::string markdown_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -18,7 +17,7 @@ std::string markdown_text(std::string_view text) {
   return out;
 }
 
-void append_grid(std::string& out, const Grid& grid) {
+void append_markdown_grid(std::string& out, const Grid& grid) {
   out += "\n|";
   for (const GridColumn& column : grid.columns) out += ' ' + markdown_text(column.header) + " |";
   out += "\n|";
@@ -34,8 +33,6 @@ void append_grid(std::string& out, const Grid& grid) {
   }
 }
 
-}  // namespace
-
 std::string render_markdown(const ReplayResult& result, const RenderOptions& options) {
   std::string out;
   for (const std::string& line : preamble(result)) {
@@ -46,7 +43,7 @@ std::string render_markdown(const ReplayResult& result, const RenderOptions& opt
   for (const Section& section : make_sections(result, options)) {
     out += "\n### " + markdown_text(section.title) + '\n';
     if (!section.about.empty()) out += '\n' + markdown_text(section.about) + '\n';
-    for (const Grid* grid : grids_of(section)) append_grid(out, *grid);
+    for (const Grid* grid : grids_of(section)) append_markdown_grid(out, *grid);
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "report/formats.h"
 #include "report/grid.h"
+#include "report/layout.h"
 
 namespace dspark {
 namespace {
@@ -21,7 +22,9 @@ void append_padded(std::string& line, const std::string& text, std::size_t width
   line += to_right ? space + text : text + space;
 }
 
-void append_grid(std::string& out, const Grid& grid) {
+}  // namespace
+
+void append_aligned_grid(std::string& out, const Grid& grid) {
   std::vector<std::size_t> widths;
   for (const GridColumn& column : grid.columns) {
     std::size_t width = text_width(column.header);
@@ -44,15 +47,13 @@ void append_grid(std::string& out, const Grid& grid) {
   }
 }
 
-}  // namespace
-
 std::string render_table(const ReplayResult& result, const RenderOptions& options) {
   std::string out;
   for (const std::string& line : preamble(result)) out += line + '\n';
   for (const Section& section : make_sections(result, options)) {
     out += '\n' + section.title + '\n';
     if (!section.about.empty()) out += section.about + '\n';
-    for (const Grid* grid : grids_of(section)) append_grid(out, *grid);
+    for (const Grid* grid : grids_of(section)) append_aligned_grid(out, *grid);
   }
   return out;
 }
