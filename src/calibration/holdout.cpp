@@ -24,8 +24,10 @@ void hold_out(CalibrationSamples& samples, double fraction, std::uint64_t seed) 
   for (auto& sequences : drawn) {
     if (sequences.size() < 2) continue;
     const auto count = static_cast<std::ptrdiff_t>(sequences.size());
+    // A half goes to the fit, which needs the text more.
     const auto held = std::clamp<std::ptrdiff_t>(
-        std::llround(fraction * static_cast<double>(count)), 1, count - 1);
+        static_cast<std::ptrdiff_t>(std::ceil(fraction * static_cast<double>(count) - 0.5)), 1,
+        count - 1);
     std::sort(sequences.begin(), sequences.end());
     for (std::ptrdiff_t i = 0; i < held; ++i) {
       samples.set_held_out(sequences[static_cast<std::size_t>(i)].second);
