@@ -197,7 +197,7 @@ class CalibrateCommand : public Command {
         grid_size_(app, "--grid-size", "N", "Temperatures tried, instead of the preset's"),
         holdout_(app, "--holdout", "X",
                  "Share of each input's sequences that are judged on and not fitted on, between 0 "
-                 "and 1 (0.5); --seed chooses which"),
+                 "and 1 (0.5)"),
         max_ece_(app, "--max-ece", "X",
                  "Exit 6 unless the mean calibration error after, on what was held out, is at "
                  "most X"),
@@ -209,6 +209,7 @@ class CalibrateCommand : public Command {
     add_trace_arguments(app, inputs_,
                         "Anchors traces (HDF5), or DeepSpec's confidence_records.jsonl");
     app.get_option("--output")->description("The calibration file to write, whole or not at all");
+    app.get_option("--seed")->description("Seed of the sampled worlds and of the hold-out (0)");
     app.get_option("--format")->description("How the report on standard output is written (table)");
   }
 
