@@ -238,7 +238,7 @@ Calibration parse_calibration(const std::string& text, const std::string& file,
   if (is_deepspec(fields)) {
     out.format = CalibrationFormat::deepspec;
     read_deepspec(fields, out);
-  } else if (has_sts) {
+  } else if (has_sts && !fields.has("temperatures")) {
     out.format = CalibrationFormat::trtllm;
   } else {
     read_sglang(fields, out);

@@ -11,7 +11,7 @@ namespace dspark {
 /// Whose file it is. A file is recognised by its keys.
 enum class CalibrationFormat : std::uint8_t {
   sglang,    ///< `temperatures`; dataset, num_samples, ece_before, ece_after
-  trtllm,    ///< `sts_temperatures` (a plain `temperatures` is read by it too, and is SGLang's)
+  trtllm,    ///< `sts_temperatures` alone; with `temperatures`, which it reads too, it is SGLang's
   deepspec,  ///< `temperatures` with block_size, num_bins, grid, num_records, sources,
              ///< cumulative_ece_before or cumulative_ece_after
 };

@@ -63,9 +63,9 @@ std::vector<Recording> open_recordings(const std::vector<std::string>& paths) {
     if (looks_like_records(path)) continue;
     recordings.back().trace = TraceFile::open(path);
     const TraceHeader& header = recordings.back().trace->header();
-    if (header.kind != TraceKind::anchors) {
-      throw trace_error(path, "a calibration needs a trace of kind anchors, and this is another",
-                        "record one, or give the engine's confidence records");
+    if (header.kind == TraceKind::heads) {
+      throw trace_error(path, "this is a heads file, with nothing recorded to calibrate on",
+                        "give a trace, and this file with --heads if it is not found beside it");
     }
     if (first != nullptr && first->block_size != header.block_size) {
       throw trace_error(path,
@@ -126,10 +126,20 @@ class Collector {
       messages_.progress(header.file, done, total);
     };
     const Setting recorded = choose_settings(default_plan(), {header}).by_trace.front().front();
-    const OutcomeTable table = outcomes_of(
-        *backend_, {trace, heads, recorded.verification, recorded.sampling, {}, {}}, replay_);
-    incomplete_ = incomplete_ || table.invalid_rows > 0 || table.impossible_tokens > 0;
+    const ReplayJob job = {trace, heads, recorded.verification, recorded.sampling, {}, {}};
     samples_.add_input(header.file, header.domain.empty() ? header.file : header.domain);
+    if (header.kind == TraceKind::rounds) {
+      add_table(rounds_of(*backend_, job, replay_));
+    } else {
+      const OutcomeTable table = outcomes_of(*backend_, job, replay_);
+      incomplete_ = incomplete_ || table.impossible_tokens > 0;
+      add_table(table);
+    }
+  }
+
+  template <class Table>
+  void add_table(const Table& table) {
+    incomplete_ = incomplete_ || table.invalid_rows > 0;
     add_calibration_samples(table, samples_);
   }
 
@@ -206,8 +216,7 @@ class CalibrateCommand : public Command {
                "Anchors per step; changes memory and speed, never results (0: what fits)"),
         cache_(app, "--cache", "DIR",
                "Keep what is computed from the rows of a trace in DIR, as run does") {
-    add_trace_arguments(app, inputs_,
-                        "Anchors traces (HDF5), or DeepSpec's confidence_records.jsonl");
+    add_trace_arguments(app, inputs_, "Traces (HDF5), or DeepSpec's confidence_records.jsonl");
     app.get_option("--output")->description("The calibration file to write, whole or not at all");
     app.get_option("--seed")->description("Seed of the sampled worlds and of the hold-out (0)");
     app.get_option("--format")->description("How the report on standard output is written (table)");

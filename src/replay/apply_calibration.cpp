@@ -11,12 +11,12 @@
 namespace dspark {
 namespace {
 
-void check(const OutcomeTable& table, const std::vector<double>& temperatures) {
-  if (temperatures.size() != static_cast<std::size_t>(table.block_size)) {
-    throw policy_error("calibration",
-                       fmt::format("has {} temperatures for blocks of {} drafts",
-                                   temperatures.size(), table.block_size),
-                       "give the calibration of this drafter");
+void check(std::int32_t block_size, const std::vector<double>& temperatures) {
+  if (temperatures.size() != static_cast<std::size_t>(block_size)) {
+    throw policy_error(
+        "calibration",
+        fmt::format("has {} temperatures for blocks of {} drafts", temperatures.size(), block_size),
+        "give the calibration of this drafter");
   }
   for (std::size_t k = 0; k < temperatures.size(); ++k) {
     if (std::isfinite(temperatures[k]) && temperatures[k] > 0) continue;
@@ -31,14 +31,18 @@ void recalibrate(float& confidence, double temperature) {
   confidence = static_cast<float>(tempered(logit_of(confidence), temperature));
 }
 
+/// [blocks, slots]
+void recalibrate_rows(std::vector<float>& confidences, const std::vector<double>& temperatures) {
+  for (std::size_t i = 0; i < confidences.size(); ++i) {
+    recalibrate(confidences[i], temperatures[i % temperatures.size()]);
+  }
+}
+
 }  // namespace
 
 void apply_calibration(OutcomeTable& table, const std::vector<double>& temperatures) {
-  check(table, temperatures);
-  const std::size_t block = temperatures.size();
-  for (std::size_t i = 0; i < table.confidence.size(); ++i) {
-    recalibrate(table.confidence[i], temperatures[i % block]);
-  }
+  check(table.block_size, temperatures);
+  recalibrate_rows(table.confidence, temperatures);
   // The slots of one repeat's worlds, in the order of world_offset().
   std::vector<double> of_worlds(static_cast<std::size_t>(worlds_per_repeat(table.block_size)));
   for (std::int32_t r = 1; r <= table.block_size; ++r) {
@@ -47,9 +51,12 @@ void apply_calibration(OutcomeTable& table, const std::vector<double>& temperatu
           temperatures[static_cast<std::size_t>(k) - 1];
     }
   }
-  for (std::size_t i = 0; i < table.world_confidence.size(); ++i) {
-    recalibrate(table.world_confidence[i], of_worlds[i % of_worlds.size()]);
-  }
+  recalibrate_rows(table.world_confidence, of_worlds);
+}
+
+void apply_calibration(RoundTable& table, const std::vector<double>& temperatures) {
+  check(table.block_size, temperatures);
+  recalibrate_rows(table.confidence, temperatures);
 }
 
 }  // namespace dspark

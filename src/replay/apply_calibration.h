@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "replay/outcome_table.h"
+#include "replay/rounds.h"
 
 namespace dspark {
 
@@ -13,5 +14,7 @@ namespace dspark {
 /// bits as they are, and NaN stays NaN. A table without confidences stays as it is. Throws
 /// Error(policy) if there is not one temperature, finite and above 0, per slot of the block.
 void apply_calibration(OutcomeTable& table, const std::vector<double>& temperatures);
+/// The same for the drafts of a rounds trace.
+void apply_calibration(RoundTable& table, const std::vector<double>& temperatures);
 
 }  // namespace dspark

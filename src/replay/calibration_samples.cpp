@@ -13,6 +13,13 @@ namespace {
 
 using Slots = std::array<SampleSlot, kMaxCalibratedSlots>;
 
+/// The logits of `count` slots, or up to the first one that has no confidence; returns how many.
+std::size_t set_logits(const float* confidence, std::size_t count, Slots& slots) {
+  std::size_t k = 0;
+  for (; k < count && !std::isnan(confidence[k]); ++k) slots[k].logit = logit_of(confidence[k]);
+  return k;
+}
+
 /// Adds the blocks of one anchor after the other.
 class Sampler {
  public:
@@ -36,7 +43,7 @@ class Sampler {
 
  private:
   void add_conditional(const BlockWorlds& worlds) {
-    set_logits(worlds.text(), worlds.slots());
+    count_ = set_logits(worlds.text(), static_cast<std::size_t>(worlds.slots()), slots_);
     double reach = 1;  // Π_{i<k} β_i
     for (std::size_t k = 0; k < count_; ++k) {
       slots_[k].label = std::clamp(alpha_[k], 0.0, 1.0);
@@ -50,7 +57,7 @@ class Sampler {
   /// draft that is accepted with a probability (greedy drafts, sampled verification) makes two
   /// outcomes of one chain.
   void add_drafted_chain(const BlockWorlds& worlds) {
-    set_logits(worlds.text(), worlds.slots());
+    count_ = set_logits(worlds.text(), static_cast<std::size_t>(worlds.slots()), slots_);
     double survival = 1;
     for (std::size_t k = 0; k < count_; ++k) {
       slots_[k].label = std::clamp(survival * alpha_[k], 0.0, 1.0);
@@ -79,21 +86,12 @@ class Sampler {
 
   void add_chain(const float* confidence, std::int32_t count, std::int32_t accepted,
                  double weight) {
-    set_logits(confidence, count);
+    count_ = set_logits(confidence, static_cast<std::size_t>(count), slots_);
     for (std::size_t k = 0; k < count_; ++k) {
       slots_[k].label = static_cast<std::int32_t>(k) < accepted ? 1 : 0;
       slots_[k].weight = weight;
     }
     samples_.add_block({slots_.data(), count_});
-  }
-
-  /// Up to the first slot that has no confidence.
-  void set_logits(const float* confidence, std::int32_t count) {
-    count_ = 0;
-    for (; count_ < static_cast<std::size_t>(count); ++count_) {
-      if (std::isnan(confidence[count_])) break;
-      slots_[count_].logit = logit_of(confidence[count_]);
-    }
   }
 
   const OutcomeTable& table_;
@@ -125,6 +123,33 @@ void add_calibration_samples(const OutcomeTable& table, CalibrationSamples& samp
     for (std::int64_t n = table.sequence_offsets[s];
          n + table.block_size <= table.sequence_offsets[s + 1]; ++n) {
       sampler.add(n);
+    }
+  }
+}
+
+void add_calibration_samples(const RoundTable& table, CalibrationSamples& samples) {
+  samples.raise_block_size(table.block_size);
+  if (!table.has_confidence) return;
+  const auto block = static_cast<std::size_t>(table.block_size);
+  samples.make_room(table.rounds.size(), table.rounds.size() * block);
+  const RoundOrder order = order_rounds(table);
+  Slots slots;
+  for (std::size_t request = 0; request + 1 < order.offsets.size(); ++request) {
+    const auto begin = static_cast<std::size_t>(order.offsets[request]);
+    const auto end = static_cast<std::size_t>(order.offsets[request + 1]);
+    if (begin < end) samples.add_sequence(table.request[order.rounds[begin]]);
+    for (std::size_t i = begin; i < end; ++i) {
+      const RoundOutcome& round = table.rounds[order.rounds[i]];
+      const auto accepted = static_cast<std::size_t>(round.accepted);
+      const std::size_t known = round.censored ? accepted : static_cast<std::size_t>(round.slots);
+      const std::size_t count =
+          set_logits(table.confidence.data() + order.rounds[i] * block, known, slots);
+      for (std::size_t k = 0; k < count; ++k) {
+        const bool counts = samples.labels() == LabelKind::cumulative || k <= accepted;
+        slots[k].label = k < accepted ? 1 : 0;
+        slots[k].weight = counts ? 1 : 0;
+      }
+      samples.add_block({slots.data(), count});
     }
   }
 }

@@ -1,8 +1,9 @@
-// Calibration samples out of a table of outcomes.
+// Calibration samples out of the tables of a trace.
 #pragma once
 
 #include "calibration/samples.h"
 #include "replay/outcome_table.h"
+#include "replay/rounds.h"
 
 namespace dspark {
 
@@ -20,5 +21,10 @@ namespace dspark {
 /// Logits are those that the f32 confidences stand for (calibration/logit.h). Throws Error(trace)
 /// where the samples would not fit their memory budget, before anything is added.
 void add_calibration_samples(const OutcomeTable& table, CalibrationSamples& samples);
+
+/// The same for a rounds trace: every round is a block of its drafted chain, every request a
+/// sequence, and labels are 0 or 1. What a censored round would have done behind its last known
+/// draft is left out. Rounds start where the recording engine's policy started them.
+void add_calibration_samples(const RoundTable& table, CalibrationSamples& samples);
 
 }  // namespace dspark

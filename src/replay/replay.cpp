@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "cost/cost.h"
-#include "replay/cache.h"
 #include "replay/causality.h"
 #include "replay/closed_loop.h"
 #include "replay/intervals.h"
@@ -16,7 +15,6 @@
 #include "replay/off_policy.h"
 #include "replay/open_loop.h"
 #include "replay/outcomes.h"
-#include "replay/reduce.h"
 #include "replay/rounds.h"
 #include "replay/strata.h"
 #include "support/error.h"
@@ -103,17 +101,6 @@ void for_each_row(std::int64_t count, int threads, const Scratch& scratch, const
     }
   }
   if (failure) std::rethrow_exception(failure);
-}
-
-/// The table of a rounds trace: kept by an earlier run, or replayed now.
-RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
-  const auto replay = [&] {
-    return replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
-  };
-  if (!options.cache) return replay();
-  return options.cache->rounds(job.trace, job.heads,
-                               {.sampling = job.sampling, .verification = job.verification},
-                               options, replay);
 }
 
 /// Rows that rest on too few effective samples keep their estimates and lose their place in the

@@ -98,7 +98,7 @@ TEST(CalibrationFile, NeedsNothingButTemperatures) {
 TEST(CalibrationFile, MayHaveBothSpellingsIfTheyAgree) {
   const Calibration both =
       parse_calibration(R"({"temperatures": [2, 3], "sts_temperatures": [2, 3.0]})", "f");
-  EXPECT_EQ(both.format, CalibrationFormat::trtllm);
+  EXPECT_EQ(both.format, CalibrationFormat::sglang);
   EXPECT_EQ(both.temperatures, (std::vector<double>{2, 3}));
 }
 

@@ -136,8 +136,8 @@ TEST_F(CalibrateTest, GivesAnOverconfidentDrafterTwiceTheTemperature) {
   scale_dataset(doubled, "/heads/confidence_bias", 2);
   for (const std::string labels : {"cumulative", "conditional"}) {
     const auto first_temperature = [&](const std::string& heads) {
-      const Json json = report({bundled("code_t1.h5"), "--heads", heads, "--labels", labels,
-                                "--cache", folder_.file("cache")});
+      const Json json = report({bundled("code_t1.h5"), "--heads", heads, "--repeats", "1",
+                                "--labels", labels, "--cache", folder_.file("cache")});
       return json["temperatures"][0]["temperature"].get<double>();
     };
     const double honest = first_temperature(bundled("heads.h5"));
@@ -190,6 +190,13 @@ TEST_F(CalibrateTest, ReplaysGreedyRecordings) {
   EXPECT_EQ(json["positions"][0]["weight"], json["positions"][0]["blocks"]);
 }
 
+TEST_F(CalibrateTest, ReadsRoundsTraces) {
+  const Json json = report({bundled("rounds_code_t1.h5")});
+  EXPECT_EQ(json["temperatures"].size(), 7U);
+  EXPECT_EQ(json["inputs"][0]["blocks"], 3);
+  for (const Json& at : json["positions"]) EXPECT_EQ(at["weight"], at["blocks"]);
+}
+
 TEST_F(CalibrateTest, ExitsWith6WhereRowsAreInvalid) {
   write_tiny_trace(trace_, {.nan_row = 1});
   EXPECT_EQ(calibrate({trace_}).exit_code, 6);
@@ -199,11 +206,13 @@ TEST_F(CalibrateTest, ExitsWith6WhereRowsAreInvalid) {
 TEST_F(CalibrateTest, RefusesWhatItCannotCalibrateOn) {
   const std::string bad = folder_.file("bad");
   expect_refused({folder_.file("missing.h5")}, 4, {"missing.h5"});
-  expect_refused({bundled("rounds_code_t1.h5")}, 4, {"rounds_code_t1.h5", "kind anchors"});
-  expect_refused({bundled("heads.h5")}, 4, {"heads.h5", "kind anchors"});
+  expect_refused({bundled("heads.h5")}, 4, {"heads.h5", "heads file"});
   expect_refused({trace_, bundled("code_t1.h5")}, 4, {"code_t1.h5: its block size is 7", "is 3"});
   write_tiny_trace(bad, {.with_confidence_head = false});
   expect_refused({bad}, 4, {"has no confidence head"});
+  std::filesystem::remove(bad);
+  write_tiny_trace(bad, {.with_draft_hidden = false});
+  expect_refused({bad}, 4, {"has no draft_hidden"});
   write_file(bad, "{\"logits\": [1], \"labels\": [1]}\n{\"logits\": [1], \"labels\": [2]}\n");
   expect_refused({bad}, 4, {"bad:2: labels[0] is neither 0 nor 1"});
   expect_refused({write_records(5), "--memory-budget", "1k"}, 4,

@@ -80,6 +80,18 @@ TEST(ApplyCalibration, LeavesATableWithoutConfidencesAsItIs) {
   EXPECT_NO_THROW(apply_calibration(table, {2, 2}));
 }
 
+TEST(ApplyCalibration, ServesRoundsAlike) {
+  RoundTable table;
+  table.block_size = 2;
+  table.confidence = {0.25f, 0.25f, 0.75f, std::nanf("")};
+  apply_calibration(table, {1, 2});
+  EXPECT_EQ(table.confidence[0], 0.25f);
+  EXPECT_NEAR(table.confidence[1], expected(0.25f, 2), 1e-7);
+  EXPECT_EQ(table.confidence[2], 0.75f);
+  EXPECT_TRUE(std::isnan(table.confidence[3]));
+  EXPECT_THROW(apply_calibration(table, {1}), Error);
+}
+
 TEST(ApplyCalibration, RefusesTemperaturesThatAreNotThoseOfTheBlock) {
   OutcomeTable table = random_table({5}, 2, 1, 1);
   const OutcomeTable before = table;

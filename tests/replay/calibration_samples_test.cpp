@@ -128,6 +128,49 @@ TEST(CalibrationSamples, OfATableWithoutConfidencesAreNone) {
   EXPECT_TRUE(samples_of(table, LabelKind::conditional).blocks().empty());
 }
 
+RoundTable three_rounds() {
+  RoundTable table;
+  table.block_size = 3;
+  table.has_confidence = true;
+  table.rounds = {{.slots = 3, .accepted = 1},
+                  {.slots = 3, .accepted = 2, .diverged_slot = 2, .censored = true},
+                  {.slots = 2, .accepted = 2}};
+  table.request = {5, 2, 5};
+  table.confidence = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.8f, std::nanf("")};
+  return table;
+}
+
+TEST(CalibrationSamples, OfRoundsAreTheirDraftedChainsByRequest) {
+  CalibrationSamples samples(LabelKind::cumulative, kPlenty);
+  samples.add_input("trace", "domain");
+  add_calibration_samples(three_rounds(), samples);
+  ASSERT_EQ(samples.blocks().size(), 3u);
+  ASSERT_EQ(samples.sequences().size(), 2u);
+  EXPECT_EQ(samples.sequences()[0].index, 2);
+  EXPECT_EQ(samples.sequences()[1].index, 5);
+  const auto censored = samples.slots_of(samples.blocks()[0]);
+  ASSERT_EQ(censored.size(), 2u);  // nobody knows about the third
+  EXPECT_EQ(censored[1].label, 1);
+  EXPECT_NEAR(censored[1].logit, logit_of(0.5f), 1e-12);
+  const auto rejected = samples.slots_of(samples.blocks()[1]);
+  ASSERT_EQ(rejected.size(), 3u);
+  EXPECT_EQ(rejected[0].label, 1);
+  EXPECT_EQ(rejected[1].label, 0);
+  EXPECT_EQ(rejected[2].label, 0);
+  EXPECT_EQ(rejected[2].weight, 1);
+  EXPECT_EQ(samples.slots_of(samples.blocks()[2]).size(), 2u);
+  EXPECT_EQ(samples.block_size(), 3);
+}
+
+TEST(CalibrationSamples, OfRoundsCountConditionallyUpToTheRejection) {
+  CalibrationSamples samples(LabelKind::conditional, kPlenty);
+  samples.add_input("trace", "domain");
+  add_calibration_samples(three_rounds(), samples);
+  const auto rejected = samples.slots_of(samples.blocks()[1]);
+  ASSERT_EQ(rejected.size(), 2u);
+  EXPECT_EQ(rejected[1].label, 0);
+}
+
 TEST(CalibrationSamples, AreRefusedWhereTheyWouldNotFit) {
   CalibrationSamples samples(LabelKind::cumulative, 100'000);
   samples.add_input("trace", "domain");
