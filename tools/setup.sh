@@ -13,7 +13,7 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 BUILD_DIR="$(realpath -m -- "${BUILD_DIR:-$ROOT/build}")"  # the scripts change folder
 
 PACKAGES=(build-essential cmake ninja-build libfmt-dev libcli11-dev libyaml-cpp-dev libhdf5-dev
-  nlohmann-json3-dev librandom123-dev libxxhash-dev libgtest-dev libgmock-dev)
+  libssl-dev nlohmann-json3-dev librandom123-dev libxxhash-dev libgtest-dev libgmock-dev)
 
 say() { printf '== %s\n' "$*" >&2; }
 

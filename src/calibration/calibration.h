@@ -39,12 +39,12 @@ struct Calibration {
   std::vector<std::string> origins;           ///< `sources` of deepspec
 };
 
-/// Reads a calibration file of any of the formats; of at most 1 MiB. Keys it does not know are left
-/// alone, as the engines do. Throws Error(policy), naming file and key, where it cannot be read, is
-/// no JSON object, has a key twice, has no temperatures or more than kMaxCalibratedSlots, one that
-/// is not a finite number above 0, a list that is not as long as the temperatures, a value of the
-/// wrong type, or temperatures of two kinds that differ; and where `block_size` is known and the
-/// number of temperatures is another.
+/// Reads a calibration file ("-": standard input) of any of the formats; of at most 1 MiB. Keys it
+/// does not know are left alone, as the engines do. Throws Error(policy), naming file and key,
+/// where it cannot be read, is no JSON object, has a key twice, has no temperatures or more than
+/// kMaxCalibratedSlots, one that is not a finite number above 0, a list that is not as long as the
+/// temperatures, a value of the wrong type, or temperatures of two kinds that differ; and where
+/// `block_size` is known and the number of temperatures is another.
 [[nodiscard]] Calibration read_calibration(const std::string& file,
                                            std::optional<std::int32_t> block_size = std::nullopt);
 

@@ -12,6 +12,7 @@
 #include "calibration/calibrate.h"
 #include "calibration/calibration.h"
 #include "calibration/records.h"
+#include "cli/cache_folder.h"
 #include "cli/calibrate_report.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"

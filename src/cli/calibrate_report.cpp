@@ -136,6 +136,12 @@ std::string as_jsonl(const CalibrationReport& report, const CalibrationRun& run)
 
 // --- CSV ---
 
+std::string csv_line(const std::vector<std::string>& cells) {
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+std::string csv_number(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
+
 std::string as_csv(const CalibrationReport& report) {
   std::string text = csv_line({"part", "domain", "position", "state", "temperature", "blocks",
                                "weight", "observed", "predicted", "bias", "ece", "brier", "auc"});
@@ -261,10 +267,10 @@ std::vector<Section> sections_of(const CalibrationReport& report) {
 std::string as_table(const CalibrationReport& report, const CalibrationRun& run) {
   std::string out;
   for (const std::string& line : preamble(report, run)) out += line + '\n';
-  append_aligned_grid(out, input_grid(report));
+  append_aligned(out, input_grid(report));
   for (const Section& section : sections_of(report)) {
     out += '\n' + section.title + '\n';
-    append_aligned_grid(out, section.grid);
+    append_aligned(out, section.grid);
   }
   return out;
 }
@@ -276,10 +282,10 @@ std::string as_markdown(const CalibrationReport& report, const CalibrationRun& r
     out += markdown_text(line);
   }
   out += '\n';
-  append_markdown_grid(out, input_grid(report));
+  append_markdown(out, input_grid(report));
   for (const Section& section : sections_of(report)) {
     out += "\n### " + markdown_text(section.title) + '\n';
-    append_markdown_grid(out, section.grid);
+    append_markdown(out, section.grid);
   }
   return out;
 }

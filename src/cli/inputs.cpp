@@ -5,10 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
-#include <mutex>
 #include <utility>
 
-#include "cli/process.h"
 #include "support/error.h"
 
 namespace dspark {
@@ -36,14 +34,6 @@ void check_trace_arguments(const std::string& command, const std::vector<std::st
                         "give each trace once");
     }
   }
-}
-
-std::optional<TableCache> open_cache(const std::optional<std::string>& folder) {
-  if (!folder) return std::nullopt;
-  std::optional<TableCache> cache(*folder);
-  const std::lock_guard lock(temporary_files().mutex);
-  temporary_files().others.push_back(cache->temporary_file());
-  return cache;
 }
 
 }  // namespace dspark

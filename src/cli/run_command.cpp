@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/cache_folder.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "report/formats.h"
@@ -12,30 +11,11 @@
 #include "support/text.h"
 
 namespace dspark {
-
-// RFC 4180: quoted where it has to be, quotes doubled. Line breaks are already escaped.
-std::string csv_text(std::string_view text) {
-  std::string escaped = escape_text(text);
-  if (escaped.find_first_of(",\"") == std::string::npos) return escaped;
-  std::string out = "\"";
-  for (const char c : escaped) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + '"';
-}
+namespace {
 
 std::string csv_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? shortest(*value) : "";
 }
-
-std::string csv_line(const std::vector<std::string>& cells) {
-  std::string out;
-  for (std::size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : ",") + cells[i];
-  return out + '\n';
-}
-
-namespace {
 
 std::string csv_integer(const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "";
@@ -60,6 +40,12 @@ std::vector<std::string> parameter_columns(const ReplayResult& result) {
     }
   }
   return columns;
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string out;
+  for (std::size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : ",") + cells[i];
+  return out + '\n';
 }
 
 std::string parameter_cell(const PolicyResult& row, const std::string& name) {

@@ -5,6 +5,7 @@ find_package(yaml-cpp REQUIRED)
 set(HDF5_PREFER_PARALLEL OFF)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_path(DSPARK_RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED
   DOC "Folder that holds Random123/philox.h (package librandom123-dev)")
