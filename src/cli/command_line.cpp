@@ -19,10 +19,11 @@ constexpr const char* kExitCodes =
     "  0  done\n"
     "  1  internal error, or writing failed\n"
     "  2  usage: flags and arguments\n"
-    "  3  bad policy file or cost table\n"
+    "  3  bad policy file, cost table or calibration file\n"
     "  4  bad trace or heads file\n"
     "  5  no usable device, or out of memory\n"
-    "  6  done, but some rows of a trace were invalid (--strict: or rounds diverged)\n"
+    "  6  done, but rows of a trace were invalid, rounds diverged (--strict), or a gate\n"
+    "     failed (--max-ece)\n"
     "  128 + N  ended by signal N\n";
 
 using Commands = std::vector<std::pair<std::string, std::unique_ptr<Command>>>;
@@ -71,6 +72,7 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   commands.emplace_back("inspect", make_inspect_command(app));
   commands.emplace_back("cost", make_cost_command(app));
   commands.emplace_back("synth", make_synth_command(app));
+  commands.emplace_back("calibrate", make_calibrate_command(app));
   for (const auto& [name, command] : commands) {
     CLI::App* const parser = app.get_subcommand(name);
     parser->set_help_flag("-h,--help", "Print this help and exit");

@@ -4,12 +4,9 @@
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <charconv>
 #include <limits>
-#include <string_view>
 #include <thread>
-#include <utility>
 
 #include "support/error.h"
 
@@ -29,20 +26,6 @@ int available_cores() {
 std::string long_name(const std::string& names) {
   const std::size_t comma = names.rfind(',');
   return comma == std::string::npos ? names : names.substr(comma + 1);
-}
-
-// The value of `flag` among `words`, or `fallback` if it was not given.
-template <class Value, std::size_t N>
-Value one_of(const ValueFlag& flag, const std::array<std::pair<std::string_view, Value>, N>& words,
-             Value fallback) {
-  const std::optional<std::string> text = flag.text();
-  if (!text) return fallback;
-  std::string known;
-  for (const auto& [word, value] : words) {
-    if (*text == word) return value;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", word);
-  }
-  throw usage_error(flag.name(), "'" + *text + "' is not a choice", "give one of " + known);
 }
 
 }  // namespace

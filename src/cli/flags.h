@@ -2,12 +2,17 @@
 // what it takes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "cli/backend_choice.h"
 #include "report/render.h"
+#include "support/error.h"
 
 namespace CLI {
 class App;
@@ -45,6 +50,22 @@ class ValueFlag {
   std::string text_;
   CLI::Option* option_;
 };
+
+/// The value of `flag` among `words`, or `fallback` if it was not given. Throws Error(usage) if it
+/// is none of them.
+template <class Value, std::size_t N>
+[[nodiscard]] Value one_of(const ValueFlag& flag,
+                           const std::array<std::pair<std::string_view, Value>, N>& words,
+                           Value fallback) {
+  const std::optional<std::string> text = flag.text();
+  if (!text) return fallback;
+  std::string known;
+  for (const auto& [word, value] : words) {
+    if (*text == word) return value;
+    known += (known.empty() ? "" : ", ") + std::string(word);
+  }
+  throw usage_error(flag.name(), "'" + *text + "' is not a choice", "give one of " + known);
+}
 
 /// The values of the flags that every command accepts.
 struct CommonOptions {

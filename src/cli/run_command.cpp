@@ -5,19 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "cli/cache_folder.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/messages.h"
 #include "cli/output.h"
-#include "cli/process.h"
 #include "cli/settings.h"
 #include "config/plan.h"
 #include "replay/cache.h"
+#include "replay/outcomes.h"
 #include "replay/pairs.h"
 #include "replay/replay.h"
 #include "replay/strata.h"
@@ -82,22 +82,6 @@ std::vector<Recording> open_recordings(const std::vector<std::string>& paths, co
   }
   for (const std::string& note : choice.notes) messages.note(note);
   return recordings;
-}
-
-/// The folder of --cache, if there is one; a signal removes what it may leave unfinished.
-std::optional<TableCache> open_cache(const RunOptions& options) {
-  if (!options.cache || options.print_policy) return std::nullopt;
-  std::optional<TableCache> cache(*options.cache);
-  const std::lock_guard lock(temporary_files().mutex);
-  temporary_files().others.push_back(cache->temporary_file());
-  return cache;
-}
-
-/// What a trace lacks for policies that look at confidences; empty if nothing.
-std::string missing_for_confidences(const TraceFile& trace, const Heads& heads) {
-  if (!heads.has_confidence()) return "no confidence head";
-  if (!trace.row_data(RowData::draft_hidden)) return "no draft_hidden";
-  return {};
 }
 
 /// The policies to replay on a trace.
@@ -276,7 +260,8 @@ class RunCommand : public Command {
     const RunOptions options = checked_options();
     const Output output(options.common.output);
     output.refuse_inputs(inputs_of(options));
-    std::optional<TableCache> cache = open_cache(options);
+    std::optional<TableCache> cache =
+        open_cache(options.print_policy ? std::nullopt : options.cache);
 
     const Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
     if (options.print_policy) {

@@ -60,23 +60,6 @@ void set_numbers(const ValueFlag& flag, std::vector<double>& values) {
   }
 }
 
-template <class Value, std::size_t N>
-void set_word(const ValueFlag& flag, const std::array<std::pair<std::string_view, Value>, N>& words,
-              Value& value) {
-  const auto given = flag.text();
-  if (!given) return;
-  std::string known;
-  for (const auto& [word, meaning] : words) {
-    if (*given == word) {
-      value = meaning;
-      return;
-    }
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", word);
-  }
-  throw usage_error(flag.name(), fmt::format("'{}' is not a choice", *given),
-                    fmt::format("give one of {}", known));
-}
-
 /// Has the temporary files removed where a signal ends the process.
 void watch_temporaries(const std::vector<std::string>& paths) {
   const std::lock_guard lock(temporary_files().mutex);
@@ -180,15 +163,15 @@ class SynthCommand : public Command {
     SynthOptions options;
     options.seed = common.seed;
     options.threads = common.threads;
-    set_word(kind_, kinds, options.kind);
+    options.kind = one_of(kind_, kinds, options.kind);
     set_count(sequences_, options.sequences);
     set_count(length_, options.length);
     set_count(vocab_, options.vocab_size);
     set_count(hidden_, options.hidden_size);
     set_count(rank_, options.markov_rank);
     set_count(block_, options.block_size);
-    set_word(dtype_, types, options.type);
-    set_word(store_, stores, options.store);
+    options.type = one_of(dtype_, types, options.type);
+    options.store = one_of(store_, stores, options.store);
     // The default profile has a value for each of 7 slots; a shorter block takes the first ones.
     if (options.block_size > 0 &&
         static_cast<std::int64_t>(options.acceptance.size()) > options.block_size) {

@@ -12,14 +12,15 @@ namespace dspark {
 
 /// What a number is drawn for; part of the key, so that no two uses share one.
 enum class RandomPurpose : std::uint32_t {
-  draft = 1,     ///< a drafted token
-  accept = 2,    ///< the accept test of a drafted token
-  residual = 3,  ///< the correction token after a rejection
-  bonus = 4,     ///< the token after a fully accepted block
-  rejected = 5,  ///< the drafted token at a slot known to be rejected (worlds, replay.md)
-  resample = 6,  ///< a draw of the bootstrap (replay/intervals.h)
-  walk = 7,      ///< a round of a lockstep walk (replay/lockstep.h)
-  synth = 16,    ///< synthetic traces
+  draft = 1,      ///< a drafted token
+  accept = 2,     ///< the accept test of a drafted token
+  residual = 3,   ///< the correction token after a rejection
+  bonus = 4,      ///< the token after a fully accepted block
+  rejected = 5,   ///< the drafted token at a slot known to be rejected (worlds, replay.md)
+  resample = 6,   ///< a draw of the bootstrap (replay/intervals.h)
+  walk = 7,       ///< a round of a lockstep walk (replay/lockstep.h)
+  synth = 16,     ///< synthetic traces
+  hold_out = 32,  ///< which sequences judge a calibration
 };
 
 /// Everything a replay's random number depends on (replay.md, "What needs sampled worlds").

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
-#include "replay/cache.h"
 #include "replay/causality.h"
 #include "replay/closed_loop.h"
 #include "replay/off_policy.h"
 #include "replay/open_loop.h"
-#include "replay/reduce.h"
+#include "replay/outcomes.h"
 #include "replay/rounds.h"
 #include "replay/rows.h"
 #include "replay/strata.h"
@@ -56,30 +55,6 @@ PolicyResult evaluate_anchors(const OutcomeTable& table, const Policy& policy,
     row.verified_per_round_on_trajectory = loop.verified_on_trajectory;
   }
   return row;
-}
-
-/// The table of an anchors trace: kept by an earlier run, or reduced now.
-OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
-  const ReduceRequest request = {.sampling = job.sampling,
-                                 .verification = job.verification,
-                                 .worlds = true,
-                                 .off_policy = job.off_policy};
-  const auto reduce = [&] {
-    return reduce_anchors(backend, job.trace, job.heads, request, options);
-  };
-  return options.cache ? options.cache->outcomes(job.trace, job.heads, request, options, reduce)
-                       : reduce();
-}
-
-/// The same for a rounds trace.
-RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
-  const auto replay = [&] {
-    return replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options);
-  };
-  if (!options.cache) return replay();
-  return options.cache->rounds(job.trace, job.heads,
-                               {.sampling = job.sampling, .verification = job.verification},
-                               options, replay);
 }
 
 /// Says how many of a job's rows, from `first` on, are not ranked for lack of samples.

@@ -194,6 +194,16 @@ void remove_object(const std::string& path, const std::string& name) {
   require(H5Ldelete(open_for_change(path), name.c_str(), H5P_DEFAULT));
 }
 
+void scale_dataset(const std::string& path, const std::string& name, float factor) {
+  const Id file = open_for_change(path);
+  const Id dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
+  const Id space(H5Dget_space(dataset), H5Sclose);
+  std::vector<float> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)));
+  require(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+  for (float& value : values) value *= factor;
+  require(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+}
+
 void set_root_attribute(const std::string& path, const std::string& name, std::int64_t value) {
   const Id file = open_for_change(path);
   require(H5Adelete(file, name.c_str()));

@@ -24,6 +24,8 @@ void write_tiny_trace(const std::string& path, const TinyTrace& options = {});
 void copy_trace(const std::string& from, const std::string& to);
 /// Removes a dataset or group.
 void remove_object(const std::string& path, const std::string& name);
+/// Multiplies every number of a dataset of floats, which keeps its type.
+void scale_dataset(const std::string& path, const std::string& name, float factor);
 /// Replaces an integer or text attribute of the root.
 void set_root_attribute(const std::string& path, const std::string& name, std::int64_t value);
 void set_root_attribute(const std::string& path, const std::string& name, const std::string& value);
