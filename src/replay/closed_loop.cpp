@@ -15,7 +15,7 @@ constexpr std::size_t kMaxSlots = 64;
 /// What the closed loop needs of one anchor.
 struct Block {
   const double* beta;
-  const float* confidence;  ///< what the rule looks at in place of them, if it does
+  const float* confidence;  ///< or top probabilities: what the rule looks at
   std::int32_t slots;       ///< drafts the policy sees
   std::int64_t left;        ///< tokens still to emit
 };

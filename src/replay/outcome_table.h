@@ -12,7 +12,7 @@ namespace dspark {
 /// What a length rule can see of a draft before it is verified.
 enum class DraftSignal {
   confidence,       ///< what the confidence head claims
-  top_probability,  ///< the largest probability of the law that it is drawn from
+  top_probability,  ///< the largest of its draft law (greedy drafts: of their softmax)
 };
 
 /// Outcomes of an anchors trace under one sampling setting. N positions, P draft slots, S repeats.

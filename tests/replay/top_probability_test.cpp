@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/closed_loop.h"
