@@ -14,6 +14,7 @@
 #include "replay/rounds.h"
 #include "replay/rows.h"
 #include "replay/strata.h"
+#include "replay/worlds.h"
 #include "support/text.h"
 
 namespace dspark {
@@ -78,7 +79,7 @@ void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_
 
 /// Whether a rule of one request admits drafts by what stands before them alone.
 bool is_causal_policy(const Policy& policy, const RoundPrices& prices, std::int32_t block_size) {
-  return !uses_confidence(policy) || is_causal(length_rule(policy, prices), block_size);
+  return !signal_of(policy) || is_causal(length_rule(policy, prices), block_size);
 }
 
 /// Whether sampled drafts of the job can be changed by a rule that is not causal.
