@@ -164,7 +164,7 @@ TEST_F(Run, ASettingThatWasNotRecordedIsEstimatedAndNotRankedOnFewSamples) {
   EXPECT_THAT(notes_, testing::ElementsAre(
                           testing::HasSubstr("probabilistic verification at temperature 0.7"),
                           testing::HasSubstr("below 200 even the intervals are rough"),
-                          testing::HasSubstr("the oracles are left out"),
+                          testing::HasSubstr("the oracles, and policies that look at several"),
                           testing::HasSubstr("below 200 even the intervals are rough"),
                           testing::HasSubstr("rest on fewer than 100 effective samples")));
 }

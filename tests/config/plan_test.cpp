@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "config/plan.h"
 #include "tests/config/expect_error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dspark {
 namespace {
@@ -24,10 +26,10 @@ TEST(Plan, NeedsOnlyAVersion) {
   ASSERT_EQ(plan.sampling.size(), 1u);
   EXPECT_FALSE(plan.sampling[0].temperature || plan.sampling[0].top_k || plan.sampling[0].top_p);
   EXPECT_EQ(plan.sampling[0].top_p_rule, TopPRule::water_filling);
-  EXPECT_EQ(plan.cost.draft, 0.5);
-  EXPECT_EQ(plan.cost.verify_base, 1.0);
-  EXPECT_EQ(plan.cost.verify_token, 0.45);
-  EXPECT_EQ(plan.cost.accept, 0.02);
+  EXPECT_EQ(plan.cost.linear.draft, 0.5);
+  EXPECT_EQ(plan.cost.linear.verify_base, 1.0);
+  EXPECT_EQ(plan.cost.linear.verify_token, 0.45);
+  EXPECT_EQ(plan.cost.linear.accept, 0.02);
   EXPECT_EQ(plan.concurrency, (std::vector<std::int32_t>{1}));
   EXPECT_TRUE(plan.default_sweep);
   EXPECT_TRUE(plan.rows.empty());
@@ -45,7 +47,7 @@ TEST(Plan, MustHaveTheRightVersion) {
 TEST(Plan, NamesUnknownKeysAndTheNearestKnownOne) {
   expect_error(with_version("polices: []"), "2:1", "did you mean 'policies'?");
   expect_error(with_version("polices: []"), "2:1",
-               "known keys: version, verification, sampling, cost, concurrency, policies");
+               "known keys: version, verification, sampling, cost, concurrency, width, policies");
   expect_error(with_version("xyzzy: 1"), "2:1", "unknown key 'xyzzy'; known keys: version");
   expect_error(with_policy("{policy: fixed, lenght: 3}"), "3:19", "did you mean 'length'?");
   expect_error(with_version("<<: {a: 1}"), "2:1", "unknown key '<<'");
@@ -156,7 +158,7 @@ TEST(Cost, ReadsTheLinearModel) {
       parse_plan(with_version(
                      "cost: {linear: {draft: 0, verify_base: 1.5, verify_token: 2, accept: 3e-1}}"),
                  "p")
-          .cost;
+          .cost.linear;
   EXPECT_EQ(cost.draft, 0);
   EXPECT_EQ(cost.verify_base, 1.5);
   EXPECT_EQ(cost.verify_token, 2);
@@ -183,20 +185,87 @@ TEST(Cost, ChecksTheLinearModel) {
   expect_error(with_version("cost: {linear: 3}"), "2:16", "must be a map");
 }
 
-TEST(Cost, RefusesTablesByName) {
-  expect_error(with_version("cost: {table: t.json}"), "2:8",
-               "'table' in 'cost' is not supported in this version");
+class CostTables : public testing::Test {
+ protected:
+  void SetUp() override {
+    write("rows.json", R"({"verify": [{"requests": 1, "tokens": 1, "ms": 2},
+                                      {"requests": 1, "tokens": 2, "ms": 3}]})");
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = (folder_.path() / name).string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(CostTables, AreRelativeToThePolicyFile) {
+  const std::string path = write("p.yaml", "version: 1\ncost: {table: rows.json, draft: 0.5}\n");
+  const Plan plan = read_plan(path);
+  ASSERT_NE(plan.model.table(), nullptr);
+  EXPECT_DOUBLE_EQ(plan.model.plain_step(1), 2);
+  EXPECT_DOUBLE_EQ(plan.model.speculative_step(1, 1), 3.5);
+  EXPECT_EQ(plan.model.unit(), "ms");
 }
 
-TEST(Concurrency, IsOneInThisVersion) {
-  EXPECT_EQ(parse_plan(with_version("concurrency: [1]"), "p").concurrency,
-            (std::vector<std::int32_t>{1}));
-  EXPECT_EQ(plan_error(with_version("concurrency: 1")), "");
-  expect_error(with_version("concurrency: [1, 8]"), "2:18",
-               "concurrency 8 is not supported in this version");
+TEST_F(CostTables, HaveDraftOverheadAndCapturedSizesOfTheirOwn) {
+  const std::string path =
+      write("p.yaml",
+            "version: 1\ncost: {table: rows.json, draft: {1: 0.5, 3: 1.5}, overhead: 0.25, "
+            "buckets: [2, 4]}\n");
+  const CostModel model = read_plan(path).model;
+  EXPECT_DOUBLE_EQ(model.draft(2), 1);
+  EXPECT_DOUBLE_EQ(model.plain_step(1), 3) << "charged for two tokens";
+  EXPECT_DOUBLE_EQ(model.speculative_step(1, 1), 0.5 + 3 + 0.25);
+}
+
+TEST(Cost, OfTwoKindsOrNoneIsRefused) {
+  const std::string linear = "linear: {draft: 1, verify_base: 1, verify_token: 1, accept: 1}";
+  expect_error(with_version("cost: {table: t.json, " + linear + "}"), "2:7",
+               "must have one of 'linear' and 'table'");
+  expect_error(with_version("cost: {overhead: 1}"), "2:7", "must have one of 'linear' and 'table'");
+  expect_error(with_version("cost: {draft: 1, " + linear + "}"), "2:15", "goes with a table");
+  expect_error(with_version("cost: {entry: a, " + linear + "}"), "2:15", "goes with a table");
+  expect_error(with_version("cost: {overhead: [1, 2], " + linear + "}"), "2:18", "no sweep axis");
+  expect_error(with_version("cost: {overhead: -1, " + linear + "}"), "2:18", "at least 0");
+  expect_error(with_version("cost: {buckets: [4, 2], " + linear + "}"), "2:21", "must increase");
+  expect_error(with_version("cost: {table: t.json, draft: {8: 1, 1: 2}}"), "2:37",
+               "keys of 'draft' must increase");
+  expect_error(with_version("cost: {table: t.json, draft: {0: 1}}"), "2:31", "from 1");
+  expect_error(with_version("cost: {table: t.json, draft: {}}"), "2:30", "at least one entry");
+  expect_error(with_version("cost: {table: [t.json]}"), "2:15", "must be a text");
+}
+
+TEST(Cost, ATableThatIsMissingIsNamed) {
+  EXPECT_EQ(
+      plan_error(with_version("cost: {table: no/such.json}")),
+      "no/such.json: cannot be opened: No such file or directory; give a readable cost table");
+}
+
+TEST(Concurrency, IsAnAxisInOrder) {
+  const auto concurrency = [](const std::string& text) {
+    return parse_plan(with_version("concurrency: " + text), "p").concurrency;
+  };
+  EXPECT_EQ(concurrency("1"), (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(concurrency("[64, 1, 8, 8]"), (std::vector<std::int32_t>{1, 8, 64}));
   expect_error(with_version("concurrency: 0"), "2:14", "from 1");
+  expect_error(with_version("concurrency: 4097"), "2:14", "to 4096");
   expect_error(with_version("concurrency: []"), "2:14", "empty list");
   expect_error(with_version("concurrency: [one]"), "2:15", "must be an integer");
+}
+
+TEST(Concurrency, CountsTowardsTheRows) {
+  expect_error(
+      "version: 1\nconcurrency: {from: 1, to: 200, step: 1}\npolicies:\n"
+      "- {policy: threshold, threshold: {from: 0, to: 1, step: 0.001}}\n",
+      "4:3", "more than 100000 rows");
+}
+
+TEST(Width, IsOneOfThree) {
+  EXPECT_EQ(parse_plan("version: 1\n", "p").width, Width::ragged);
+  EXPECT_EQ(parse_plan(with_version("width: uniform"), "p").width, Width::uniform);
+  EXPECT_EQ(parse_plan(with_version("width: cap_accept"), "p").width, Width::cap_accept);
+  expect_error(with_version("width: wide"), "2:8", "give ragged or uniform or cap_accept");
 }
 
 TEST(Policies, AreTheProductOfTheirAxesInOrder) {
@@ -285,16 +354,79 @@ TEST(Policies, MustBeAListOfMaps) {
   expect_error(with_version("policies: [{}]"), "2:12", "has no 'policy'");
 }
 
-TEST(Policies, OfLaterVersionsAreRefusedByName) {
-  for (const char* name : {"softmax_min", "schedule", "budget_fraction", "count_budget",
-                           "algorithm1", "global", "exact_table", "capped_ewma", "gate"}) {
-    expect_error(with_policy(std::string("{policy: ") + name + ", lag: 1}"), "3:12",
-                 std::string("policy '") + name + "' is not supported in this version");
-  }
-  expect_error(
-      with_policy("{policy: fixd, length: 1}"), "3:12",
-      "unknown policy 'fixd'; did you mean 'fixed'? known policies: none, fixed, threshold, "
-      "sps, oracle, oracle_confidence");
+TEST(Policies, ThatAreUnknownAreRefusedWithTheKnownOnes) {
+  expect_error(with_policy("{policy: fixd, length: 1}"), "3:12",
+               "unknown policy 'fixd'; did you mean 'fixed'? known policies: none, fixed, "
+               "threshold, sps, oracle, softmax_min, schedule, budget_fraction, count_budget, "
+               "algorithm1, global, exact_table, capped_ewma, gate, oracle_confidence");
+}
+
+TEST(Policies, OfTheEnginesHaveTheirNumbers) {
+  const auto only = [](const std::string& text) {
+    const std::vector<Policy> rows = policies_of(with_policy(text));
+    EXPECT_EQ(rows.size(), 1u) << text;
+    return rows.front();
+  };
+  EXPECT_EQ(only("{policy: softmax_min, minimum: 0.4}"), Policy(SoftmaxMin{0.4, 0}));
+  EXPECT_EQ(only("{policy: schedule, lengths: {1: 4, 4: 2, 8: 0}}"),
+            Policy(RequestSchedule{{{1, 4}, {4, 2}, {8, 0}}}));
+  EXPECT_EQ(only("{policy: budget_fraction, fraction: 0.5}"), Policy(BudgetFraction{0.5}));
+  EXPECT_EQ(only("{policy: count_budget}"), Policy(PromisingBudget{{0.3, 16, 5}}));
+  EXPECT_EQ(only("{policy: algorithm1}"), Policy(Algorithm1{0}));
+  GlobalBudget global;
+  EXPECT_EQ(only("{policy: global}"), Policy(global));
+  global.lag = 2;
+  global.min_gain = 0.04;
+  global.min_length = 1;
+  global.tiers = {1, 3, 7};
+  EXPECT_EQ(only("{policy: global, lag: 2, min_gain: 0.04, min_length: 1, tiers: [1, 3, 7]}"),
+            Policy(global));
+  EXPECT_EQ(only("{policy: exact_table}"), Policy(ExactTable{}));
+  EXPECT_EQ(only("{policy: exact_table, min_gain: 0.1}"), Policy(ExactTable{0.1}));
+  EXPECT_EQ(only("{policy: capped_ewma}"), Policy(CapController{{0.65, 0.02, 1.03, 4, 8}}));
+  EXPECT_EQ(only("{policy: gate, window: 8, min_accepted: 0.5, wrap: {policy: sps}}"),
+            Policy(Gate{8, 0.5, Sps{}}));
+}
+
+TEST(Policies, OfTheEnginesAreAxesToo) {
+  EXPECT_EQ(policies_of(with_policy("{policy: global, lag: [0, 1, 2], min_gain: [0, 0.1]}")).size(),
+            6u);
+  EXPECT_EQ(
+      policies_of(with_policy("{policy: count_budget, threshold: [0.2, 0.4], refresh: [1, 16], "
+                              "initial: [1, 5]}"))
+          .size(),
+      8u);
+  EXPECT_EQ(
+      policies_of(with_policy("{policy: capped_ewma, prior: [0.5, 0.7], probe: [4, 8]}")).size(),
+      4u);
+  const std::vector<Policy> gates = policies_of(
+      with_policy("{policy: gate, window: [2, 4], min_accepted: 1, wrap: [{policy: fixed, length: "
+                  "[1, 2]}, {policy: algorithm1}]}"));
+  ASSERT_EQ(gates.size(), 6u);
+  EXPECT_EQ(gates[0], Policy(Gate{2, 1, FixedLength{1}}));
+  EXPECT_EQ(gates[5], Policy(Gate{4, 1, Algorithm1{}}));
+}
+
+TEST(Policies, OfTheEnginesCheckTheirFields) {
+  expect_error(with_policy("{policy: softmax_min}"), "3:3", "has no 'minimum'");
+  expect_error(with_policy("{policy: schedule, lengths: {4: 2}}"), "3:31", "add the key 1");
+  expect_error(with_policy("{policy: schedule, lengths: {4: 2, 1: 3}}"), "3:38", "must increase");
+  expect_error(with_policy("{policy: schedule, lengths: [1]}"), "3:31", "must be a map");
+  expect_error(with_policy("{policy: schedule, lengths: {1: 65}}"), "3:35", "to 64");
+  expect_error(with_policy("{policy: budget_fraction, fraction: 1.5}"), "3:39", "at most 1");
+  expect_error(with_policy("{policy: algorithm1, min_length: 2}"), "3:36", "to 1");
+  expect_error(with_policy("{policy: global, lag: 3}"), "3:25", "to 2");
+  expect_error(with_policy("{policy: global, tiers: [3, 1]}"), "3:31", "must increase");
+  expect_error(with_policy("{policy: global, fill_buckets: true}"), "3:34", "cost.buckets");
+  expect_error(with_policy("{policy: count_budget, refresh: 0}"), "3:35", "from 1");
+  expect_error(with_policy("{policy: capped_ewma, hysteresis: 0.9}"), "3:37", "at least 1");
+  expect_error(with_policy("{policy: gate, min_accepted: 1, wrap: {policy: sps}}"), "3:3",
+               "has no 'window'");
+  expect_error(with_policy("{policy: gate, window: 1, min_accepted: 1, wrap: {policy: gate}}"),
+               "3:61", "give fixed");
+  expect_error(with_policy("{policy: gate, window: 1, min_accepted: 1, wrap: []}"), "3:52",
+               "empty list");
+  expect_error(with_policy("{policy: sps, lag: 1}"), "3:17", "unknown key 'lag'");
 }
 
 TEST(Policies, OracleNamesItsBounds) {
@@ -327,12 +459,6 @@ TEST(Policies, OracleConfidenceWrapsARuleWithItsAxes) {
   expect_error(with_policy("{policy: oracle_confidence, wrap: []}"), "3:37", "empty list");
   expect_error(with_policy("{policy: oracle_confidence, wrap: {policy: sps, bound: 1}}"), "3:51",
                "'bound' in policy 'sps'");
-}
-
-TEST(Policies, FieldsOfLaterVersionsAreRefusedByName) {
-  expect_error(with_version("width: ragged"), "2:1", "'width' is not supported in this version");
-  expect_error(with_policy("{policy: sps, lag: 1}"), "3:17",
-               "'lag' in policy 'sps' is not supported in this version");
 }
 
 TEST(SampleConfigs, AllParse) {

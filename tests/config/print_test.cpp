@@ -21,10 +21,15 @@ void expect_same(const Plan& a, const Plan& b) {
     EXPECT_EQ(a.sampling[i].top_p_rule, b.sampling[i].top_p_rule) << i;
     EXPECT_EQ(a.sampling[i].greedy_drafts, b.sampling[i].greedy_drafts) << i;
   }
+  EXPECT_EQ(a.cost.linear.draft, b.cost.linear.draft);
+  EXPECT_EQ(a.cost.linear.verify_base, b.cost.linear.verify_base);
+  EXPECT_EQ(a.cost.linear.verify_token, b.cost.linear.verify_token);
+  EXPECT_EQ(a.cost.linear.accept, b.cost.linear.accept);
   EXPECT_EQ(a.cost.draft, b.cost.draft);
-  EXPECT_EQ(a.cost.verify_base, b.cost.verify_base);
-  EXPECT_EQ(a.cost.verify_token, b.cost.verify_token);
-  EXPECT_EQ(a.cost.accept, b.cost.accept);
+  EXPECT_EQ(a.cost.draft_by_requests, b.cost.draft_by_requests);
+  EXPECT_EQ(a.cost.overhead, b.cost.overhead);
+  EXPECT_EQ(a.cost.buckets, b.cost.buckets);
+  EXPECT_EQ(a.width, b.width);
   EXPECT_EQ(a.concurrency, b.concurrency);
   EXPECT_EQ(a.default_sweep, b.default_sweep);
   ASSERT_EQ(a.rows.size(), b.rows.size());

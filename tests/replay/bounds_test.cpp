@@ -156,7 +156,9 @@ TEST_P(LedgerIdentities, HoldForEveryPolicy) {
     row.tokens = loop.tokens;
     row.verified_per_round = loop.verified;
     row.cost_per_round = speculates(policy) ? round_cost(cost, *loop.verified) : step_cost(cost);
-    const std::optional<Ledger> ledger = make_ledger(row, flow, cost, 4, speculates(policy));
+    const std::optional<Ledger> ledger =
+        make_ledger(row, flow, CostModel(cost), StepPrices(CostModel(cost), Width::ragged, 1, 4),
+                    speculates(policy) ? 1 : 0);
     ASSERT_TRUE(ledger.has_value());
     const double rounds = ledger->rounds;
     EXPECT_DOUBLE_EQ(ledger->verified, rounds * *loop.verified);
@@ -205,7 +207,7 @@ TEST(Ledger, IsMissingWhereWhatWasVerifiedIs) {
   row.tokens = 4;
   RoundFlow flow;
   flow.begin(2, 0);
-  EXPECT_FALSE(make_ledger(row, flow, {}, 2, true).has_value());
+  EXPECT_FALSE(make_ledger(row, flow, {}, StepPrices({}, Width::ragged, 1, 2), 1).has_value());
 }
 
 }  // namespace

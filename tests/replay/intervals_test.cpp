@@ -41,7 +41,12 @@ Evaluated evaluate(const OutcomeTable& table, const Policy& policy, const Resamp
   IntervalScratch scratch;
   sum_cells(flow, sums);
   out.efficiency.resize(resampling.draws());
-  row_intervals(resampling, sums, kCost, drafts, 1, scratch, out.row, out.efficiency.data());
+  std::vector<double> by_length;
+  for (std::int32_t l = 0; l <= table.block_size; ++l) {
+    by_length.push_back(drafts ? round_cost(kCost, l) : step_cost(kCost));
+  }
+  row_intervals(resampling, sums, scratch, out.row);
+  price_intervals(resampling, sums, flow, by_length, 1, scratch, out.row, out.efficiency.data());
   return out;
 }
 

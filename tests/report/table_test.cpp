@@ -148,6 +148,54 @@ TEST(Table, GivesEachTraceAndVerificationItsOwnRanking) {
   EXPECT_EQ(text.find("   2  none"), std::string::npos);
 }
 
+TEST(Table, HasASectionForEachConcurrencyAndTheBestOfEach) {
+  ReplayResult result = anchors_result();
+  result.pairs.clear();
+  result.strata.clear();
+  result.strata_means.clear();
+  result.results.resize(2);
+  for (const PolicyResult& row : std::vector<PolicyResult>(result.results)) {
+    PolicyResult batch = row;
+    batch.concurrency = 8;
+    batch.cost_per_step = 20;
+    batch.tokens_per_cost_per_user = *row.tokens_per_cost / 8;
+    batch.budget = 9.6;
+    batch.padded_tokens = 1.5;
+    batch.pareto = true;
+    result.results.push_back(batch);
+  }
+  BestPolicy best;
+  best.trace = "code.h5";
+  best.verification = "probabilistic";
+  best.sampling = sample_sampling(1);
+  best.policy = "none";
+  best.tokens_per_cost = 0.6897;
+  best.budget = 0;
+  result.best.push_back(best);
+  best.concurrency = 8;
+  best.policy = "fixed";
+  best.parameters = {{"length", std::int64_t{2}}};
+  best.tokens_per_cost = 3;
+  best.budget = 16;
+  best.changes = true;
+  result.best.push_back(best);
+  const std::string text = render(result, OutputFormat::table);
+  const auto expect_part = [&](const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  };
+  expect_part("\ncode.h5, probabilistic, 1 request in flight\n");
+  expect_part("\ncode.h5, probabilistic, 8 requests in flight\n");
+  expect_part("budget  padded  cost/step  per user  tokens/cost");
+  expect_part("Pareto");
+  expect_part(R"out(
+code.h5, probabilistic, temperature 1: best by requests in flight
+
+requests  best policy     budget  tokens/cost  notes
+       1  none               0.0        0.690
+       8  fixed length=2    16.0        3.000  another policy
+)out");
+}
+
 TEST(Table, PrintsAllRowsHoweverMany) {
   ReplayResult result = anchors_result();
   result.results.resize(1);

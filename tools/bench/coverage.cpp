@@ -111,6 +111,8 @@ Named numbers_of(const OutcomeTable& table, std::uint64_t seed) {
   IntervalScratch scratch;
   std::vector<PolicyResult> rows;
   std::vector<std::vector<float>> efficiency;
+  std::vector<double> by_length;
+  for (std::int32_t l = 0; l <= table.block_size; ++l) by_length.push_back(round_cost(kCost, l));
   for (const auto& [name, policy] : kPolicies) {
     const ClosedLoop loop = closed_loop(table, policy, kCost, flow, loop_scratch);
     PolicyResult& row = rows.emplace_back();
@@ -121,7 +123,8 @@ Named numbers_of(const OutcomeTable& table, std::uint64_t seed) {
     row.tokens_per_cost = loop.tau / *row.cost_per_round;
     sum_cells(flow, sums);
     efficiency.emplace_back(resampling.draws());
-    row_intervals(resampling, sums, kCost, true, 1, scratch, row, efficiency.back().data());
+    row_intervals(resampling, sums, scratch, row);
+    price_intervals(resampling, sums, flow, by_length, 1, scratch, row, efficiency.back().data());
     out[name + ": tau"] = {row.tau, row.intervals.tau};
     out[name + ": tokens per cost"] = {row.tokens_per_cost, row.intervals.tokens_per_cost};
     out[name + ": acceptance rate"] = {row.acceptance_rate, row.intervals.acceptance_rate};
