@@ -512,6 +512,30 @@ TEST(ExportTables, SayHowFarOffTheyAreAndWhatTheyLeaveOut) {
   EXPECT_FALSE(contains(page, "description"));
 }
 
+TEST(ExportTables, ThatAFormatCannotHoldAreLeftOutWithWhatNeedsThem) {
+  const CostModel cost(parse_cost_table(
+      R"({"verify": [{"requests": 1, "tokens": 1, "ms": 0.1}, {"requests": 1, "tokens": 9, "ms": 100},
+                     {"requests": 9, "tokens": 9, "ms": 0.1}, {"requests": 9, "tokens": 99, "ms": 9}]})",
+      "folder/t.json"));
+  const auto files = export_settings(
+      table_result(
+          cost, {none(8, 0.5), fixed(7, 8, 0.6), global(2, 0, 0, 8, 0.9), global(2, 0, 1, 8, 0.8)}),
+      cost, {});
+  EXPECT_EQ(names_of(files),
+            (std::vector<std::string>{"README.md", "edge_llm.sh", "sglang.sh", "trtllm.json",
+                                      "trtllm.py", "vllm_ascend_profile.json"}));
+  const std::string& page = content_of(files, "README.md");
+  EXPECT_TRUE(contains(page, "- sglang_cost.json: left out: sglang-2d cannot hold the table\n"));
+  EXPECT_TRUE(contains(page, "- trtllm_cost.json: left out: trtllm cannot hold the table\n"));
+  for (const ExportFile& file : files) {
+    EXPECT_FALSE(contains(file.content, "folder/")) << file.name;
+    const bool is_page = file.name == "README.md";
+    EXPECT_TRUE(is_page || !contains(file.content, "_cost.json")) << file.name;
+  }
+  EXPECT_TRUE(contains(readme_row(files, "8", "SGLang"), "fixed length=7"));
+  EXPECT_TRUE(contains(readme_row(files, "8", "TensorRT-LLM"), "fixed length=7"));
+}
+
 TEST(ExportTables, AreLeftOutWhereBlocksDiffer) {
   const CostModel cost = example("trtllm");
   ReplayResult result = table_result(cost, {fixed(7, 8, 0.6), global(2, 0, 1, 8, 0.9)});
@@ -551,6 +575,88 @@ TEST(ExportCalibration, WritesTheTemperaturesOfEachEngineAndNamesThem) {
   // Neither calibrates.
   EXPECT_TRUE(contains(readme_row(files, "1", "vLLM"), "enable_adaptive_verification=false"));
   EXPECT_TRUE(contains(readme_row(files, "1", "TensorRT-Edge-LLM"), "fixed length=7"));
+}
+
+// --- what engines cannot run ---
+
+/// Everything is there that an engine could need.
+EngineContext full_context() {
+  EngineContext context = edge_context();
+  context.linear.reset();
+  context.cost.linear.reset();
+  context.has_sglang_table = true;
+  context.has_tensorrt_table = true;
+  return context;
+}
+
+PolicyResult with(PolicyResult row, const char* name, ParameterValue value) {
+  row.parameters.emplace_back(name, std::move(value));
+  return row;
+}
+
+TEST(ExportEngines, RunGlobalWithTheirOwnFloorLagAndGain) {
+  const EngineContext context = full_context();
+  const auto runs = [&](const PolicyResult& row) {
+    std::string out;
+    for (const Engine engine : engines()) {
+      if (engine_setting(engine, row, context)) out += std::string(engine_name(engine)) + ' ';
+    }
+    return out;
+  };
+  EXPECT_EQ(runs(global(2, 0, 0, 8, 1)), "SGLang vLLM ");
+  EXPECT_EQ(runs(global(1, 0, 0, 8, 1)), "vLLM ");
+  EXPECT_EQ(runs(global(0, 0, 0, 8, 1)), "");
+  EXPECT_EQ(runs(global(2, 0.04, 0, 8, 1)), "");
+  EXPECT_EQ(runs(global(1, 0.04, 1, 8, 1)), "TensorRT-LLM ");
+  EXPECT_EQ(runs(global(0, 0, 1, 8, 1)), "");
+  EXPECT_EQ(runs(with(global(2, 0, 0, 8, 1), "tiers", std::string("1,3"))), "");
+  EXPECT_EQ(runs(with(global(2, 0, 1, 8, 1), "tiers", std::string("1,3"))), "");
+  EXPECT_EQ(runs(with(global(2, 0, 1, 8, 1), "fill_buckets", std::string("true"))), "");
+}
+
+TEST(ExportEngines, RunBatchRulesAtRaggedWidthsAlone) {
+  for (const char* width : {"uniform", "cap_accept"}) {
+    EngineContext context = full_context();
+    context.cost.width = width;
+    const PolicyResult budget = row_of(
+        "count_budget", {{"threshold", 0.3}, {"refresh", whole(16)}, {"initial", whole(5)}}, 8, 1);
+    EXPECT_FALSE(engine_setting(Engine::sglang, global(2, 0, 0, 8, 1), context)) << width;
+    EXPECT_FALSE(engine_setting(Engine::vllm, global(2, 0, 0, 8, 1), context)) << width;
+    EXPECT_FALSE(engine_setting(Engine::tensorrt_llm, global(2, 0, 1, 8, 1), context)) << width;
+    EXPECT_FALSE(engine_setting(Engine::vllm_ascend, budget, context)) << width;
+    // One request is as wide as itself, unless all drafts are verified.
+    EXPECT_EQ(engine_setting(Engine::sglang, global(2, 0, 0, 1, 1), context).has_value(),
+              context.cost.width == "uniform");
+  }
+}
+
+TEST(ExportEngines, DeepspecFollowsOneRequestByEachConfidence) {
+  const EngineContext context = full_context();
+  EXPECT_TRUE(engine_setting(Engine::deepspec, per_position(0.5, 1, 1), context));
+  EXPECT_FALSE(engine_setting(Engine::deepspec, per_position(0.5, 8, 1), context));
+  EXPECT_FALSE(engine_setting(Engine::deepspec, cumulative(0.5, 0, 1, 1), context));
+  EXPECT_FALSE(engine_setting(Engine::deepspec,
+                              with(per_position(0.5, 1, 1), "max_length", whole(3)), context));
+  EXPECT_FALSE(engine_setting(Engine::deepspec, fixed(3, 1, 1), context));
+  EXPECT_FALSE(engine_setting(Engine::deepspec, none(1, 1), context));
+  EXPECT_EQ(engine_setting(Engine::deepspec, fixed(7, 1, 1), context)->text(),
+            "--confidence-threshold 0");
+}
+
+TEST(ExportEngines, RunNothingThatCannotBeExported) {
+  const EngineContext context = full_context();
+  for (const Engine engine : engines()) {
+    PolicyResult row = fixed(7, 1, 1);
+    EXPECT_TRUE(engine_setting(engine, row, context)) << engine_name(engine);
+    row.off_policy = true;
+    EXPECT_FALSE(engine_setting(engine, row, context)) << engine_name(engine);
+    row.off_policy = false;
+    row.bound = true;
+    EXPECT_FALSE(engine_setting(engine, row, context)) << engine_name(engine);
+    row.bound = false;
+    row.tokens_per_cost.reset();
+    EXPECT_FALSE(engine_setting(engine, row, context)) << engine_name(engine);
+  }
 }
 
 // --- vLLM and vllm-ascend ---
