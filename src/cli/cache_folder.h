@@ -1,6 +1,7 @@
 // The flag --cache that run and calibrate share.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,8 +9,8 @@
 
 namespace dspark {
 
-/// The folder of --cache, if there is one. A signal removes what it may leave unfinished. Throws
+/// The folder of --cache; null without it. A signal removes what it may leave unfinished. Throws
 /// Error(usage) if it cannot be used.
-[[nodiscard]] std::optional<TableCache> open_cache(const std::optional<std::string>& folder);
+[[nodiscard]] std::unique_ptr<TableCache> open_cache(const std::optional<std::string>& folder);
 
 }  // namespace dspark

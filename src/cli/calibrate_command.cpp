@@ -92,7 +92,7 @@ class Collector {
     replay_.chunk = options.chunk;
     replay_.memory_budget = options.common.memory_budget;
     replay_.threads = options.common.threads;
-    replay_.cache = cache_ ? &*cache_ : nullptr;
+    replay_.cache = cache_.get();
     replay_.notice = [this](const std::string& line) { messages_.note(line); };
   }
 
@@ -147,7 +147,7 @@ class Collector {
   const CalibrateCommandOptions& options_;
   const Output& output_;
   Messages& messages_;
-  std::optional<TableCache> cache_;
+  std::unique_ptr<TableCache> cache_;
   CalibrationSamples samples_;
   ReplayOptions replay_;
   std::unique_ptr<Backend> backend_;

@@ -8,16 +8,17 @@
 #include <optional>
 #include <utility>
 
+#include "calibration/calibration.h"
 #include "cli/cache_folder.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/messages.h"
 #include "cli/output.h"
+#include "cli/policies.h"
 #include "cli/settings.h"
 #include "config/plan.h"
 #include "replay/cache.h"
-#include "replay/outcomes.h"
 #include "replay/pairs.h"
 #include "replay/replay.h"
 #include "replay/strata.h"
@@ -46,6 +47,9 @@ struct RunOptions {
   double confidence = 0.95;
   std::int64_t reference = 1;
   bool ledger = false;
+  std::optional<std::string> cost;
+  std::optional<std::string> calibration;
+  bool allow_flat_cost = false;
 };
 
 /// A trace that is open, and the settings it is replayed under.
@@ -84,47 +88,6 @@ std::vector<Recording> open_recordings(const std::vector<std::string>& paths, co
   return recordings;
 }
 
-/// The policies to replay on a trace.
-std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const Heads& heads,
-                                 Messages& messages) {
-  const std::string missing = missing_for_confidences(trace, heads);
-  const std::string& file = trace.header().file;
-  std::vector<Policy> policies;
-  for (const PlanRow& row : rows_for_block_size(plan, trace.header().block_size, missing.empty())) {
-    if (!missing.empty() && uses_confidence(row.policy)) {
-      throw policy_error(place_in_plan(plan, row.position),
-                         fmt::format("policy '{}' needs confidences, and {} has {}",
-                                     policy_name(row.policy), file, missing),
-                         "leave the policy out, or record what is missing");
-    }
-    if (std::holds_alternative<OracleConfidence>(row.policy) &&
-        trace.header().kind == TraceKind::rounds) {
-      if (plan.default_sweep) continue;
-      throw policy_error(place_in_plan(plan, row.position),
-                         fmt::format("policy 'oracle_confidence' needs acceptance probabilities at "
-                                     "every position, and {} is a trace of rounds",
-                                     file),
-                         "leave the policy out, or give an anchors trace");
-    }
-    policies.push_back(row.policy);
-  }
-  if (!missing.empty() && plan.default_sweep) {
-    messages.note(fmt::format("{}: {}, so thresholds and sps are left out", file, missing));
-  }
-  return policies;
-}
-
-/// Before any work: a rank that cannot exist. (Rows that turn out to have no tokens per cost have
-/// no rank either; the replay finds those.)
-void check_reference(std::int64_t rank, const std::vector<Policy>& policies,
-                     const std::string& file) {
-  const auto ranked = std::count_if(policies.begin(), policies.end(),
-                                    [](const Policy& policy) { return !is_bound(policy); });
-  if (rank <= ranked) return;
-  throw usage_error("--reference", fmt::format("there is no rank {} on {}", rank, file),
-                    fmt::format("give a rank from 1 to {}", ranked));
-}
-
 TraceSummary summary_of(const TraceFile& trace) {
   const TraceHeader& header = trace.header();
   TraceSummary summary;
@@ -141,6 +104,28 @@ TraceSummary summary_of(const TraceFile& trace) {
     summary.rounds = trace.blocks();
   }
   return summary;
+}
+
+CostSummary summary_of(const Plan& plan) {
+  CostSummary summary;
+  if (const CostTable* table = plan.model.table()) {
+    summary.linear.reset();
+    summary.file = table->file;
+    summary.format = cost_format_name(table->format);
+  } else {
+    summary.linear = plan.cost.linear;
+  }
+  summary.unit = plan.model.unit();
+  summary.overhead = plan.model.overhead();
+  summary.buckets = plan.model.buckets();
+  summary.width = width_name(plan.width);
+  return summary;
+}
+
+/// The temperatures of --calibration for a trace; none without it.
+std::vector<double> calibration_of(const RunOptions& options, const TraceFile& trace) {
+  if (!options.calibration) return {};
+  return read_calibration(*options.calibration, trace.header().block_size).temperatures;
 }
 
 /// A trace under several settings is one trace: what they count are the same rows, not more of
@@ -165,7 +150,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.repeats = options.repeats;
   result.confidence = options.confidence;
   result.reference = options.reference;
-  result.cost = plan.cost;
+  result.cost = summary_of(plan);
+  result.calibration = options.calibration.value_or("");
 
   ReplayOptions replay_options;
   replay_options.seed = options.common.seed;
@@ -186,7 +172,8 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     // Heads are large and held for one trace at a time.
     const Heads heads = load_heads(trace, options.common.heads, options.common.memory_budget);
     output.refuse_inputs({heads.file});
-    const std::vector<Policy> policies = policies_for(plan, trace, heads, messages);
+    const std::vector<Policy> policies =
+        policies_for(plan, trace, heads, options.allow_flat_cost, messages);
     check_reference(options.reference, policies, trace.header().file);
     // Last of all checks: what is wrong with the files is reported before what is wrong with the
     // machine.
@@ -199,8 +186,16 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     for (const Setting& setting : recording.settings) {
       TraceSummary counted = summary_of(trace);
       replay_trace(*backend,
-                   {trace, heads, setting.verification, setting.sampling, policies, plan.cost,
-                    setting.off_policy},
+                   {.trace = trace,
+                    .heads = heads,
+                    .verification = setting.verification,
+                    .sampling = setting.sampling,
+                    .policies = policies,
+                    .cost = plan.model,
+                    .concurrency = plan.concurrency,
+                    .width = plan.width,
+                    .calibration = calibration_of(options, trace),
+                    .off_policy = setting.off_policy},
                    replay_options, counted, result);
       merge_counts(summary, counted);
     }
@@ -211,6 +206,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   result.device = backend->device();
   if (cache) result.cached = cache->made() == 0;
   rank_results(result.results);
+  find_best_policies(result);
   for (const std::string& line : pair_verifications(result)) messages.note(line);
   finish_strata(result);
   result.notes = messages.notes();
@@ -245,13 +241,20 @@ class RunCommand : public Command {
         confidence_(app, "--confidence", "X",
                     "Level of the intervals, between 0.5 and 0.995 (0.95)"),
         reference_(app, "--reference", "RANK",
-                   "Rank of the row that the others are compared with (1, the best)") {
+                   "Rank of the row that the others are compared with (1, the best)"),
+        cost_(app, "--cost", "FILE",
+              "Cost table of an engine, in place of the policy file's cost (see 'cost')"),
+        calibration_(app, "--calibration", "FILE",
+                     "Temperatures of the confidences (see 'calibrate'); also tells what they are "
+                     "worth") {
     add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
     app.add_flag("--print-policy", print_policy_,
                  "Print the resolved policy file and exit; needs no trace");
     app.add_flag("--ledger", ledger_,
                  "Show where the cost of the best row and of the reference goes (JSON always has "
                  "it)");
+    app.add_flag("--allow-flat-cost", allow_flat_cost_,
+                 "Let policies optimise over a cost table whose times do not depend on the tokens");
     app.add_flag("--strict", strict_, "Exit 6 also if rounds of a rounds trace diverge");
   }
 
@@ -260,19 +263,22 @@ class RunCommand : public Command {
     const RunOptions options = checked_options();
     const Output output(options.common.output);
     output.refuse_inputs(inputs_of(options));
-    std::optional<TableCache> cache =
+    const std::unique_ptr<TableCache> cache =
         open_cache(options.print_policy ? std::nullopt : options.cache);
 
-    const Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
+    Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
+    if (options.cost) set_cost_table(plan, *options.cost);
     if (options.print_policy) {
       output.write(print_plan(plan));
       return ExitCode::done;
     }
 
     Messages messages(options.common.quiet);
+    check_cost(plan, options.allow_flat_cost, messages);
+    if (options.calibration) static_cast<void>(read_calibration(*options.calibration));
     std::vector<Recording> recordings = open_recordings(options.traces, plan, messages);
     ReplayResult result =
-        replay_recordings(recordings, plan, options, output, cache ? &*cache : nullptr, messages);
+        replay_recordings(recordings, plan, options, output, cache.get(), messages);
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     output.write(render(result, options.common.format, {.ledger = options.ledger}));
@@ -299,6 +305,15 @@ class RunCommand : public Command {
         reference_.whole_number(1, static_cast<std::uint64_t>(kMaxPlanRows))
             .value_or(static_cast<std::uint64_t>(options.reference)));
     options.ledger = ledger_;
+    options.cost = cost_.text();
+    options.calibration = calibration_.text();
+    options.allow_flat_cost = allow_flat_cost_;
+    for (const auto& [flag, path] :
+         {std::pair(&cost_, &options.cost), std::pair(&calibration_, &options.calibration)}) {
+      if (*path && (*path)->empty()) {
+        throw usage_error(flag->name(), "the path is empty", "give a file");
+      }
+    }
     if (options.policy && options.policy->empty()) {
       throw usage_error(policy_.name(), "the path is empty",
                         "give a policy file, or - for standard input");
@@ -310,16 +325,19 @@ class RunCommand : public Command {
   static std::vector<std::string> inputs_of(const RunOptions& options) {
     std::vector<std::string> inputs = options.traces;
     if (!options.common.heads.empty()) inputs.push_back(options.common.heads);
-    if (options.policy && *options.policy != "-") inputs.push_back(*options.policy);
+    for (const auto* path : {&options.policy, &options.cost, &options.calibration}) {
+      if (*path && **path != "-") inputs.push_back(**path);
+    }
     return inputs;
   }
 
   CommonFlags common_;
-  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_;
+  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_, cost_, calibration_;
   std::vector<std::string> traces_;
   bool print_policy_ = false;
   bool strict_ = false;
   bool ledger_ = false;
+  bool allow_flat_cost_ = false;
 };
 
 }  // namespace

@@ -25,13 +25,13 @@ const double kNoBound = HUGE_VAL;
 constexpr double kMostCost = 1e15;  // of one term; far from where sums overflow
 
 const std::vector<std::string_view> kPolicies = {
-    "none",         "fixed",           "threshold",    "sps",        "oracle",
-    "softmax_min",  "schedule",        "budget_fraction", "count_budget", "algorithm1",
-    "global",       "exact_table",     "capped_ewma",  "gate",       "oracle_confidence"};
+    "none",        "fixed",       "threshold",       "sps",          "oracle",
+    "softmax_min", "schedule",    "budget_fraction", "count_budget", "algorithm1",
+    "global",      "exact_table", "capped_ewma",     "gate",         "oracle_confidence"};
 const std::vector<std::string_view> kOracleWraps = {"threshold", "sps"};
-const std::vector<std::string_view> kGateWraps = {
-    "fixed",        "threshold",       "sps",          "softmax_min", "schedule",
-    "budget_fraction", "count_budget", "algorithm1",   "global"};
+const std::vector<std::string_view> kGateWraps = {"fixed",        "threshold",  "sps",
+                                                  "softmax_min",  "schedule",   "budget_fraction",
+                                                  "count_budget", "algorithm1", "global"};
 constexpr std::int64_t kMaxBuckets = 4096;
 constexpr std::int64_t kMaxCount = 1'000'000;  // of steps, rounds and requests
 
@@ -64,11 +64,10 @@ class PlanReader {
       reader_.fail(root.position, "a policy file must be a map", "start with 'version: 1'");
     }
     check_version(root);
-    reader_.check_map(
-        root, "a policy file",
-        {.where = "",
-         .known = {"version", "verification", "sampling", "cost", "concurrency", "width",
-                   "policies"}});
+    reader_.check_map(root, "a policy file",
+                      {.where = "",
+                       .known = {"version", "verification", "sampling", "cost", "concurrency",
+                                 "width", "policies"}});
     if (const YamlNode* node = FieldReader::find(root, "verification")) read_verification(*node);
     if (const YamlNode* node = FieldReader::find(root, "sampling")) {
       read_sampling(*node);
@@ -397,8 +396,7 @@ class PlanReader {
   void check_fields(const YamlNode& node, const std::string& policy,
                     std::vector<std::string_view> fields) const {
     const std::string where = fmt::format("in policy '{}'", policy);
-    reader_.check_map(node, "a policy",
-                      {.where = where, .known = std::move(fields)});
+    reader_.check_map(node, "a policy", {.where = where, .known = std::move(fields)});
   }
 
   void read_fixed(const YamlNode& node) {
@@ -698,10 +696,9 @@ class PlanReader {
         for (const auto& hysteresis : hystereses) {
           for (const auto& repick : repicks) {
             for (const auto& probe : probes) {
-              rows.emplace_back(
-                  CapController{{prior.value, alpha.value, hysteresis.value,
-                                 static_cast<std::int32_t>(repick.value),
-                                 static_cast<std::int32_t>(probe.value)}});
+              rows.emplace_back(CapController{{prior.value, alpha.value, hysteresis.value,
+                                               static_cast<std::int32_t>(repick.value),
+                                               static_cast<std::int32_t>(probe.value)}});
             }
           }
         }
@@ -798,6 +795,12 @@ CostModel model_of(const PlanCost& cost) {
   if (cost.overhead) model.set_overhead(*cost.overhead);
   if (!cost.buckets.empty()) model.set_buckets(cost.buckets);
   return model;
+}
+
+void set_cost_table(Plan& plan, const std::string& path) {
+  plan.cost.table = path;
+  plan.cost.entry.clear();
+  plan.model = model_of(plan.cost);
 }
 
 Plan parse_plan(const std::string& text, const std::string& name) {

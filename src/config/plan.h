@@ -41,8 +41,8 @@ struct PlanRow {
 /// What the policy file says of costs. Without a table: the linear model.
 struct PlanCost {
   LinearCost linear;
-  std::string table;  ///< path; empty: linear
-  std::string entry;  ///< of an mlx file
+  std::string table;                                               ///< path; empty: linear
+  std::string entry;                                               ///< of an mlx file
   std::optional<double> draft;                                     ///< per step; with a table
   std::vector<std::pair<std::int64_t, double>> draft_by_requests;  ///< the same by requests
   std::optional<double> overhead;                                  ///< per speculative step
@@ -59,8 +59,8 @@ struct Plan {
   CostModel model;                        ///< what `cost` says
   std::vector<std::int32_t> concurrency;  ///< ascending, each once
   Width width = Width::ragged;
-  std::vector<PlanRow> rows;              ///< empty if default_sweep
-  bool default_sweep = false;             ///< rows depend on the trace's block size: default_rows()
+  std::vector<PlanRow> rows;   ///< empty if default_sweep
+  bool default_sweep = false;  ///< rows depend on the trace's block size: default_rows()
 };
 
 /// At most this many rows come out of a policy file.
@@ -73,6 +73,9 @@ inline constexpr std::int64_t kMaxPlanRows = 100000;
 [[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name);
 /// The cost model that a policy file describes; reads the table. Throws Error(policy).
 [[nodiscard]] CostModel model_of(const PlanCost& cost);
+/// Puts a cost table in the place of the plan's cost; captured sizes, overhead and the draft times
+/// that go with a table stay. Throws Error(policy).
+void set_cost_table(Plan& plan, const std::string& path);
 /// The plan without a policy file.
 [[nodiscard]] Plan default_plan();
 

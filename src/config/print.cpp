@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,16 @@ std::string print_values(const std::vector<std::string>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
 }
 
+// A text in double quotes, as YAML reads it back.
+std::string yaml_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
 // A policy as texts, so that equal texts are equal values; the fields stand in the order in which
 // the reader multiplies them, the last one fastest.
 struct PrintedRow {
@@ -32,35 +43,100 @@ struct PrintedRow {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+template <class Limited>
+void print_limits(Fields& out, const Limited& policy) {
+  out.emplace_back("min_length", std::to_string(policy.min_length));
+  out.emplace_back("max_length", std::to_string(policy.max_length));
+}
+
+void print_fields(Fields&, const NoSpeculation&) {}
+void print_fields(Fields& out, const FixedLength& fixed) {
+  out.emplace_back("length", std::to_string(fixed.length));
+}
+void print_fields(Fields& out, const Threshold& rule) {
+  out.emplace_back("rule", threshold_rule_name(rule.rule));
+  out.emplace_back("threshold", shortest(rule.threshold));
+  print_limits(out, rule);
+}
+void print_fields(Fields& out, const Sps& sps) {
+  out.emplace_back("survival_floor", shortest(sps.survival_floor));
+  print_limits(out, sps);
+}
+void print_fields(Fields& out, const Oracle& oracle) {
+  out.emplace_back("bound", oracle_bound_name(oracle.bound));
+}
+void print_fields(Fields& out, const SoftmaxMin& rule) {
+  out.emplace_back("minimum", shortest(rule.minimum));
+  out.emplace_back("max_length", std::to_string(rule.max_length));
+}
+void print_fields(Fields& out, const RequestSchedule& schedule) {
+  std::vector<std::string> entries;
+  for (const ScheduleEntry& entry : schedule.entries) {
+    entries.push_back(fmt::format("{}: {}", entry.requests, entry.length));
+  }
+  out.emplace_back("lengths", fmt::format("{{{}}}", fmt::join(entries, ", ")));
+}
+void print_fields(Fields& out, const BudgetFraction& budget) {
+  out.emplace_back("fraction", shortest(budget.fraction));
+}
+void print_fields(Fields& out, const PromisingBudget& budget) {
+  out.emplace_back("threshold", shortest(budget.options.threshold));
+  out.emplace_back("refresh", std::to_string(budget.options.refresh));
+  out.emplace_back("initial", std::to_string(budget.options.initial));
+}
+void print_fields(Fields& out, const Algorithm1& rule) {
+  out.emplace_back("min_length", std::to_string(rule.min_length));
+}
+void print_fields(Fields& out, const GlobalBudget& rule) {
+  out.emplace_back("lag", std::to_string(rule.lag));
+  out.emplace_back("min_gain", shortest(rule.min_gain));
+  out.emplace_back("min_length", std::to_string(rule.min_length));
+  if (rule.fill_buckets) out.emplace_back("fill_buckets", "true");
+  if (!rule.tiers.empty())
+    out.emplace_back("tiers", fmt::format("[{}]", fmt::join(rule.tiers, ", ")));
+}
+void print_fields(Fields& out, const ExactTable& rule) {
+  if (rule.min_gain) out.emplace_back("min_gain", shortest(*rule.min_gain));
+}
+void print_fields(Fields& out, const CapController& rule) {
+  out.emplace_back("prior", shortest(rule.options.prior));
+  out.emplace_back("alpha", shortest(rule.options.alpha));
+  out.emplace_back("hysteresis", shortest(rule.options.hysteresis));
+  out.emplace_back("repick", std::to_string(rule.options.repick));
+  out.emplace_back("probe", std::to_string(rule.options.probe));
+}
+
+template <class Inner>
+void print_wrapped(Fields& out, const Inner& wrapped) {
+  std::visit(
+      [&](const auto& rule) {
+        Fields fields;
+        print_fields(fields, rule);
+        std::string text = "{policy: " + policy_name(rule);
+        for (const auto& [name, value] : fields) text += fmt::format(", {}: {}", name, value);
+        out.emplace_back("wrap", text + "}");
+      },
+      wrapped);
+}
+void print_fields(Fields& out, const OracleConfidence& oracle) {
+  print_wrapped(out, oracle.wrapped);
+}
+void print_fields(Fields& out, const Gate& gate) {
+  out.emplace_back("window", std::to_string(gate.window));
+  out.emplace_back("min_accepted", shortest(gate.min_accepted));
+  print_wrapped(out, gate.wrapped);
+}
+
 PrintedRow print_row(const Policy& policy) {
   PrintedRow row = {policy_name(policy), {}};
-  const auto add = [&row](const char* name, std::string value) {
-    row.fields.emplace_back(name, std::move(value));
-  };
-  const auto add_limits = [&add](const auto& p) {
-    add("min_length", fmt::format("{}", p.min_length));
-    add("max_length", fmt::format("{}", p.max_length));
-  };
-  if (const auto* fixed = std::get_if<FixedLength>(&policy)) {
-    add("length", fmt::format("{}", fixed->length));
-  } else if (const auto* rule = std::get_if<Threshold>(&policy)) {
-    add("rule", threshold_rule_name(rule->rule));
-    add("threshold", shortest(rule->threshold));
-    add_limits(*rule);
-  } else if (const auto* sps = std::get_if<Sps>(&policy)) {
-    add("survival_floor", shortest(sps->survival_floor));
-    add_limits(*sps);
-  } else if (const auto* oracle = std::get_if<Oracle>(&policy)) {
-    add("bound", oracle_bound_name(oracle->bound));
-  } else if (const auto* confidence = std::get_if<OracleConfidence>(&policy)) {
-    const PrintedRow inner = print_row(
-        std::visit([](const auto& inner_rule) { return Policy(inner_rule); }, confidence->wrapped));
-    std::string wrap = "{policy: " + inner.policy;
-    for (const auto& [name, value] : inner.fields) wrap += fmt::format(", {}: {}", name, value);
-    add("wrap", wrap + "}");
-  }
+  std::visit([&](const auto& rule) { print_fields(row.fields, rule); }, policy);
   return row;
 }
+
+// What cannot be a list of values: it is a list, or a map, itself.
+bool is_axis(const std::string& field) { return field != "tiers" && field != "lengths"; }
 
 // Rows [start, start + size) as one entry: the product of `axes`.
 struct Product {
@@ -76,6 +152,7 @@ bool repeats(const std::vector<PrintedRow>& rows, std::size_t start, std::size_t
   for (std::size_t i = 0; i < size; ++i) {
     const PrintedRow& a = rows[start + i];
     const PrintedRow& b = rows[next + i];
+    if (a.fields.size() != b.fields.size() || !is_axis(a.fields[f].first)) return false;
     if (a.policy != b.policy || b.fields[f] != rows[next].fields[f]) return false;
     for (std::size_t g = 0; g < a.fields.size(); ++g) {
       if (g != f && a.fields[g] != b.fields[g]) return false;
@@ -180,6 +257,33 @@ std::string print_sampling(const std::vector<SamplingChoice>& choices) {
   return fmt::format("sampling: {{{}}}\n", fmt::join(fields, ", "));
 }
 
+std::string print_cost(const PlanCost& cost) {
+  std::vector<std::string> fields;
+  if (cost.table.empty()) {
+    fields.push_back(
+        fmt::format("linear: {{draft: {}, verify_base: {}, verify_token: {}, accept: {}}}",
+                    shortest(cost.linear.draft), shortest(cost.linear.verify_base),
+                    shortest(cost.linear.verify_token), shortest(cost.linear.accept)));
+  } else {
+    // Where the plan is read from a file elsewhere, the path still holds.
+    fields.push_back("table: " + yaml_text(std::filesystem::absolute(cost.table).string()));
+  }
+  if (!cost.entry.empty()) fields.push_back("entry: " + yaml_text(cost.entry));
+  if (cost.draft) fields.push_back("draft: " + shortest(*cost.draft));
+  if (!cost.draft_by_requests.empty()) {
+    std::vector<std::string> entries;
+    for (const auto& [requests, draft] : cost.draft_by_requests) {
+      entries.push_back(fmt::format("{}: {}", requests, shortest(draft)));
+    }
+    fields.push_back(fmt::format("draft: {{{}}}", fmt::join(entries, ", ")));
+  }
+  if (cost.overhead) fields.push_back("overhead: " + shortest(*cost.overhead));
+  if (!cost.buckets.empty()) {
+    fields.push_back(fmt::format("buckets: [{}]", fmt::join(cost.buckets, ", ")));
+  }
+  return fmt::format("cost: {{{}}}\n", fmt::join(fields, ", "));
+}
+
 }  // namespace
 
 std::string print_plan(const Plan& plan) {
@@ -190,11 +294,9 @@ std::string print_plan(const Plan& plan) {
     out += fmt::format("verification: {}\n", print_values(names));
   }
   out += print_sampling(plan.sampling);
-  out += fmt::format(
-      "cost: {{linear: {{draft: {}, verify_base: {}, verify_token: {}, accept: {}}}}}\n",
-      shortest(plan.cost.draft), shortest(plan.cost.verify_base), shortest(plan.cost.verify_token),
-      shortest(plan.cost.accept));
+  out += print_cost(plan.cost);
   out += fmt::format("concurrency: [{}]\n", fmt::join(plan.concurrency, ", "));
+  if (plan.width != Width::ragged) out += fmt::format("width: {}\n", width_name(plan.width));
   out += plan.default_sweep ? kDefaultSweep : print_policies(plan.rows);
   return out;
 }

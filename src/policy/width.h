@@ -4,9 +4,10 @@
 namespace dspark {
 
 enum class Width {
-  ragged,      ///< each request its own: Σ (1 + l) tokens
-  uniform,     ///< as wide as the longest: R (1 + max l) (Edge-LLM; backends without ragged support)
-  cap_accept,  ///< all drafts, and acceptance is cut afterwards: R (1 + P) (SGLang's diagnostic mode)
+  ragged,   ///< each request its own: Σ (1 + l) tokens
+  uniform,  ///< as wide as the longest: R (1 + max l) (Edge-LLM; backends without ragged support)
+  cap_accept,  ///< all drafts, and acceptance is cut afterwards: R (1 + P) (SGLang's diagnostic
+               ///< mode)
 };
 
 /// "ragged", "uniform" or "cap_accept".

@@ -23,7 +23,7 @@ namespace dspark {
 namespace {
 
 /// To be raised whenever the same input gives other bits in a table.
-constexpr std::uint32_t kTableVersion = 1;
+constexpr std::uint32_t kTableVersion = 2;
 
 constexpr std::string_view kTemporaryPrefix = ".dspark-table.";
 constexpr std::int64_t kLeftoverSeconds = 24 * 60 * 60;
@@ -74,7 +74,7 @@ void add_heads(Digester& digester, const Heads& heads) {
 
 /// Structured bindings again, so that a field that is added is not forgotten here.
 void add_request(Digester& digester, const ReduceRequest& request) {
-  const auto& [sampling, verification, worlds, off_policy] = request;
+  const auto& [sampling, verification, worlds, top_probability, off_policy] = request;
   const auto& [temperature, top_k, top_p, top_p_rule, drafts] = sampling;
   digester.add(temperature);
   digester.add(top_k);
@@ -83,6 +83,7 @@ void add_request(Digester& digester, const ReduceRequest& request) {
   digester.add_text(drafts);
   digester.add_text(verification_name(verification));
   digester.add(worlds);
+  digester.add(top_probability);
   digester.add(off_policy);
 }
 
@@ -123,6 +124,7 @@ TableShape shape_of(const TraceFile& trace, const ReduceRequest& request,
       .repeats = options.repeats,
       .greedy = request.verification == Verification::greedy || request.sampling.drafts == "greedy",
       .off_policy = request.off_policy,
+      .top_probability = request.top_probability,
       .memory_budget = resolve_memory_budget(options.memory_budget)};
 }
 

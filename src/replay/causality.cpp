@@ -97,7 +97,7 @@ std::int32_t early_stopped_length(const LengthRule& rule, const float* confidenc
 
 bool is_lossless(const Policy& policy, const RoundPrices& prices, Verification verification,
                  bool deterministic_drafts, std::int32_t slots) {
-  if (verification == Verification::greedy || deterministic_drafts || !uses_confidence(policy)) {
+  if (verification == Verification::greedy || deterministic_drafts || !signal_of(policy)) {
     return true;
   }
   return is_causal(length_rule(policy, prices), slots);

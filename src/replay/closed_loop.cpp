@@ -15,9 +15,9 @@ constexpr std::size_t kMaxSlots = 64;
 /// What the closed loop needs of one anchor.
 struct Block {
   const double* beta;
-  const float* confidence;
-  std::int32_t slots;  ///< drafts the policy sees
-  std::int64_t left;   ///< tokens still to emit
+  const float* confidence;  ///< or top probabilities: what the rule looks at
+  std::int32_t slots;       ///< drafts the policy sees
+  std::int64_t left;        ///< tokens still to emit
 };
 
 class Follower {
@@ -29,8 +29,9 @@ class Follower {
         prices_(prices),
         flow_(flow),
         scratch_(scratch),
-        confidence_(table.confidence.data()),
-        worlds_(!table.greedy && uses_confidence(policy) && table.repeats > 0),
+        signal_(signal_of(policy, table)),
+        confidence_(table.along_text(seen()).data()),
+        worlds_(!table.greedy && signal_ && table.has_worlds(*signal_)),
         full_blocks_(worlds_ && acceptance == Acceptance::full_blocks) {
     if (std::holds_alternative<OracleConfidence>(policy)) {
       scratch.probability.resize(table.alpha.size());
@@ -97,7 +98,7 @@ class Follower {
     out.tau = out.tokens / out.rounds;
     if (interior_rounds > 0) out.tau_interior = interior_tokens / interior_rounds;
     out.verified_on_trajectory = on_trajectory / out.rounds;
-    out.exact = table_.greedy || !uses_confidence(policy_);
+    out.exact = table_.greedy || !signal_;
     if (out.exact) {
       out.verified = out.verified_on_trajectory;
     } else if (worlds_) {
@@ -108,6 +109,9 @@ class Follower {
   }
 
  private:
+  /// What the rule is given; whatever it is where it does not look.
+  [[nodiscard]] DraftSignal seen() const { return signal_.value_or(DraftSignal::confidence); }
+
   [[nodiscard]] Block block_at(std::int64_t n, std::int64_t end) const {
     const auto row = static_cast<std::size_t>(n) * static_cast<std::size_t>(table_.block_size);
     return {table_.beta.data() + row, confidence_ + row, table_.slots[static_cast<std::size_t>(n)],
@@ -118,7 +122,7 @@ class Follower {
   /// block.
   template <class Visit>
   void for_each_world(std::int64_t n, const Visit& visit) const {
-    BlockWorlds worlds(table_, n);
+    BlockWorlds worlds(table_, n, seen());
     const double* beta = table_.beta.data() + n * table_.block_size;
     double reach = 1;
     for (std::int32_t r = 1; r <= worlds.slots(); ++r) {
@@ -242,7 +246,7 @@ class Follower {
   [[nodiscard]] const float* world(std::int64_t n, std::int32_t repeat) const {
     const auto index = static_cast<std::size_t>(n) * static_cast<std::size_t>(table_.repeats) +
                        static_cast<std::size_t>(repeat);
-    return table_.world_confidence.data() +
+    return table_.in_worlds(seen()).data() +
            index * static_cast<std::size_t>(worlds_per_repeat(table_.block_size));
   }
 
@@ -264,6 +268,7 @@ class Follower {
   const RoundPrices& prices_;
   RoundFlow& flow_;
   LoopScratch& scratch_;
+  std::optional<DraftSignal> signal_;
   const float* confidence_;
   bool worlds_;
   bool full_blocks_;

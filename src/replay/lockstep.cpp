@@ -49,9 +49,12 @@ std::optional<double> ratio_error(const std::vector<Batch>& batches, const Part&
 
 class Walk {
  public:
-  Walk(const OutcomeTable& table, const StepPrices& prices, StepScheduler& scheduler,
-       std::uint64_t seed, RoundFlow& flow)
+  /// `signal`: what the rule looks at.
+  Walk(const OutcomeTable& table, DraftSignal signal, const StepPrices& prices,
+       StepScheduler& scheduler, std::uint64_t seed, RoundFlow& flow)
       : table_(table),
+        signal_(signal),
+        worlds_(!table.greedy && table.has_worlds(signal)),
         prices_(prices),
         scheduler_(scheduler),
         seed_(seed),
@@ -125,10 +128,11 @@ class Walk {
                            .purpose = RandomPurpose::walk});
   }
 
-  /// Draws the world of request r: its confidences, and how many drafts would be accepted.
+  /// Draws the world of request r: what is seen of its drafts, and how many drafts would be
+  /// accepted.
   void draw_world(std::size_t r) {
     const Walker& walker = walkers_[r];
-    BlockWorlds worlds(table_, walker.position);
+    BlockWorlds worlds(table_, walker.position, signal_);
     const std::int32_t slots = worlds.slots();
     const double* beta = table_.beta.data() + walker.position * table_.block_size;
     const double u = static_cast<double>(bits(walker, 1) >> 11) * 0x1p-53;
@@ -136,7 +140,7 @@ class Walk {
     std::int32_t accepted = 0;
     while (accepted < slots && u < (reach *= beta[accepted])) ++accepted;
     const float* confidence = worlds.text();
-    if (!table_.greedy && table_.repeats > 0 && accepted + 1 < slots) {
+    if (worlds_ && accepted + 1 < slots) {
       const auto repeats = static_cast<std::uint64_t>(table_.repeats);
       const std::uint64_t repeat = (bits(walker, 2) >> 32) * repeats >> 32;
       confidence = worlds.rejected_at(accepted + 1, static_cast<std::int32_t>(repeat));
@@ -231,6 +235,8 @@ class Walk {
   }
 
   const OutcomeTable& table_;
+  DraftSignal signal_;
+  bool worlds_;
   const StepPrices& prices_;
   StepScheduler& scheduler_;
   std::uint64_t seed_;
@@ -240,7 +246,7 @@ class Walk {
   std::vector<std::uint32_t> passes_;
   std::size_t next_ = 0;
   std::vector<Walker> walkers_;
-  std::vector<float> confidence_;                                                   ///< [R, P]
+  std::vector<float> confidence_;  ///< [R, P] or top probabilities
   std::vector<std::int32_t> slots_, scheduled_, verified_, accepted_, acceptable_;  ///< [R]
   Lockstep out_;
 };
@@ -255,7 +261,8 @@ Lockstep walk_lockstep(const OutcomeTable& table, const Policy& policy, const St
   }
   const std::unique_ptr<StepScheduler> scheduler =
       make_scheduler(policy, prices, model, RoundPrices(round_prices(model, table.block_size)));
-  return Walk(table, prices, *scheduler, seed, flow).run(passes);
+  const DraftSignal signal = signal_of(policy, table).value_or(DraftSignal::confidence);
+  return Walk(table, signal, prices, *scheduler, seed, flow).run(passes);
 }
 
 }  // namespace dspark

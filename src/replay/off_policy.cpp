@@ -109,12 +109,14 @@ void for_each_full_block(const OutcomeTable& table, Visit&& visit) {
 }
 
 /// Estimates E[f_k(c_1, ..., c_k)] for every slot k over the chains that the drafter drafts from
-/// this block. `values(confidence)` gives f_k at index k - 1. A chain that leaves the text at slot
-/// r is one of the worlds rejected there, which happens with the weight of slot r times 1 -
-/// alpha'_r; one that is still on it before slot k counts with the weight of slot k.
+/// this block, c being what `signal` says. `values(c)` gives f_k at index k - 1. A chain that
+/// leaves the text at slot r is one of the worlds rejected there, which happens with the weight of
+/// slot r times 1 - alpha'_r; one that is still on it before slot k counts with the weight of slot
+/// k.
 template <class Values>
-Slots over_drafted_chains(const OutcomeTable& table, const FullBlock& block, Values&& values) {
-  BlockWorlds worlds(table, block.anchor);
+Slots over_drafted_chains(const OutcomeTable& table, const FullBlock& block, DraftSignal signal,
+                          Values&& values) {
+  BlockWorlds worlds(table, block.anchor, signal);
   const auto slots = static_cast<std::size_t>(block.slots);
   Slots mean = values(worlds.text());
   if (table.greedy) return mean;  // the only chain
@@ -129,8 +131,8 @@ Slots over_drafted_chains(const OutcomeTable& table, const FullBlock& block, Val
   return mean;
 }
 
-bool has_chains(const OutcomeTable& table) {
-  return table.has_confidence && (table.greedy || table.repeats > 0);
+bool has_chains(const OutcomeTable& table, DraftSignal signal) {
+  return table.greedy ? table.has(signal) : table.has_worlds(signal);
 }
 
 /// Accepted drafts of a greedy run along the text, of which `length` are verified.
@@ -191,13 +193,14 @@ std::vector<PositionResult> off_policy_positions(const OutcomeTable& table,
       errors[k].survival.add(block.batch, weight * block.alpha[k]);
       errors[k].weights.add(weight);
     }
-    if (!has_chains(table)) return;
-    const Slots predicted = over_drafted_chains(table, block, [&](const float* c) {
-      Slots product{};
-      double along = 1;
-      for (std::size_t k = 0; k < slots; ++k) product[k] = along *= static_cast<double>(c[k]);
-      return product;
-    });
+    if (!has_chains(table, DraftSignal::confidence)) return;
+    const Slots predicted =
+        over_drafted_chains(table, block, DraftSignal::confidence, [&](const float* c) {
+          Slots product{};
+          double along = 1;
+          for (std::size_t k = 0; k < slots; ++k) product[k] = along *= static_cast<double>(c[k]);
+          return product;
+        });
     for (std::size_t k = 0; k < slots; ++k) {
       sums[k][cell].predicted += predicted[k];
       sums[k][cell].predictions += 1;
@@ -232,7 +235,8 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   row.lossless = is_lossless(policy, prices, verification, table.greedy, table.block_size);
   if (!row.lossless) return row;
 
-  const bool sees_confidences = uses_confidence(policy);
+  const std::optional<DraftSignal> signal = signal_of(policy, table);
+  const DraftSignal seen = signal.value_or(DraftSignal::confidence);
   std::vector<EffectiveSamples> weights(static_cast<std::size_t>(table.block_size) + 1);
   BlockMean tau, verified;
   double least = 0, most = 0;
@@ -240,7 +244,7 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   std::int32_t deepest = 0;
   for_each_full_block(table, [&](const FullBlock& block) {
     if (block.slots < table.block_size) return;
-    const float* confidence = table.confidence.data() + block.anchor * table.block_size;
+    const float* confidence = table.along_text(seen).data() + block.anchor * table.block_size;
     const std::int32_t length = scheduled_length(policy, confidence, block.slots, prices);
     const auto at = static_cast<std::size_t>(block.anchor);
     double emitted = 1, last = 1;
@@ -257,11 +261,11 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
     weights[0].add(1);
 
     const bool could_verify = speculates(policy);
-    if (!sees_confidences) {
+    if (!signal) {
       verified.add(block.batch, length);
       flow.add_length(at, length, 1, could_verify);
-    } else if (has_chains(table)) {
-      const Slots admitted = over_drafted_chains(table, block, [&](const float* c) {
+    } else if (has_chains(table, seen)) {
+      const Slots admitted = over_drafted_chains(table, block, seen, [&](const float* c) {
         Slots one{};
         const std::int32_t scheduled = scheduled_length(policy, c, block.slots, prices);
         std::fill(one.begin(), one.begin() + scheduled, 1.0);
@@ -287,7 +291,7 @@ PolicyResult evaluate_off_policy(const OutcomeTable& table, const Policy& policy
   row.tau = tau.mean();
   row.tau_se = tau.standard_error();
   row.verified_per_round = verified.mean();
-  if (sees_confidences) row.verified_per_round_se = verified.standard_error();
+  if (signal) row.verified_per_round_se = verified.standard_error();
   row.effective_samples = weights[static_cast<std::size_t>(deepest)].value();
   if (verification == Verification::greedy) {
     row.tau_lo = 1 + least / tau.count();

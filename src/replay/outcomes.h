@@ -10,8 +10,9 @@
 namespace dspark {
 
 /// The table of `job`'s anchors trace under its setting, with sampled worlds: the one that
-/// `options.cache` keeps, or reduced now (reduce_anchors(), which says what is thrown). The job's
-/// policies and cost are not looked at.
+/// `options.cache` keeps, or reduced now (reduce_anchors(), which says what is thrown). Of the
+/// job's policies it matters only whether one looks at top probabilities; its cost is not looked
+/// at.
 [[nodiscard]] OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job,
                                        const ReplayOptions& options);
 /// The same for a rounds trace (replay_rounds()).

@@ -1,5 +1,6 @@
 #include "replay/pass.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,16 @@ SamplingRule sampling_rule(const SamplingLabel& sampling, Verification verificat
       make_sampling_rule(sampling.temperature, sampling.top_k, sampling.top_p, top_p_rule, vocab);
   if (verification == Verification::greedy) rule.greedy = true;
   return rule;
+}
+
+SamplingRule top_probability_rule(const SamplingRule& drafts) {
+  return drafts.greedy ? SamplingRule{} : drafts;
+}
+
+float top_probability(const RowLaw& law) {
+  if (law.status != kRowValid) return std::numeric_limits<float>::quiet_NaN();
+  const std::uint64_t mass = law_mass(law, law.max_logit, law.argmax);
+  return static_cast<float>(static_cast<double>(mass) / static_cast<double>(law.total));
 }
 
 const char* invalid_row_reason(std::uint32_t status) {

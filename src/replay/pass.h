@@ -15,6 +15,16 @@ namespace dspark {
 [[nodiscard]] SamplingRule sampling_rule(const SamplingLabel& sampling, Verification verification,
                                          std::int32_t vocab);
 
+/// The rule of the laws whose top probabilities `softmax_min` looks at: the one that is drafted
+/// under, `drafts`. Under greedy drafts every law is one-hot and says nothing of how sure the
+/// drafter is; what engines then compare (llama.cpp's p_min) is the plain softmax of the logits, at
+/// temperature 1 and without filters.
+[[nodiscard]] SamplingRule top_probability_rule(const SamplingRule& drafts);
+
+/// The largest probability of a law, as the quotient of two of its integers (so the same bits
+/// wherever those are); NaN for an invalid row.
+[[nodiscard]] float top_probability(const RowLaw& law);
+
 /// What makes a row with these RowStatus bits invalid: "NaN", "+inf" or "no finite value".
 [[nodiscard]] const char* invalid_row_reason(std::uint32_t status);
 

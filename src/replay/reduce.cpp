@@ -37,6 +37,7 @@ class AnchorReducer {
         vocab_(header_.vocab_size_logical),
         block_(header_.block_size),
         off_policy_(request.off_policy),
+        top_probability_(request.top_probability),
         greedy_verification_(request.verification == Verification::greedy),
         status_(backend) {
     choose_rules(request.sampling);
@@ -45,8 +46,8 @@ class AnchorReducer {
     table_.block_size = block_;
     table_.greedy = greedy_verification_ || request.sampling.drafts == "greedy";
     table_.has_confidence = hidden && heads.has_confidence();
-    table_.repeats =
-        request.worlds && table_.has_confidence && !table_.greedy ? options.repeats : 0;
+    const bool seen = table_.has_confidence || top_probability_;
+    table_.repeats = request.worlds && seen && !table_.greedy ? options.repeats : 0;
     table_.sequence_offsets = tokens_.sequence_offsets;
     check_table_size(n);
 
@@ -55,10 +56,15 @@ class AnchorReducer {
     table_.beta.assign(cells, 0.0);
     table_.alpha.assign(cells, 0.0);
     if (off_policy_) table_.importance.assign(cells, 0.0);
-    table_.confidence.assign(cells, std::numeric_limits<float>::quiet_NaN());
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    table_.confidence.assign(cells, kNone);
     table_.agreement.assign(cells, 0);
-    table_.world_confidence.assign(static_cast<std::size_t>(n) * worlds_per_anchor(),
-                                   std::numeric_limits<float>::quiet_NaN());
+    const std::size_t worlds = static_cast<std::size_t>(n) * worlds_per_anchor();
+    if (table_.has_confidence) table_.world_confidence.assign(worlds, kNone);
+    if (top_probability_) {
+      table_.top_probability.assign(cells, kNone);
+      table_.world_top_probability.assign(worlds, kNone);
+    }
     target_counted_.assign(static_cast<std::size_t>(n), 0);
 
     chunk_ = std::min(n, choose_chunk());
@@ -119,6 +125,7 @@ class AnchorReducer {
     recorded.top_k = header_.top_k;
     recorded.top_p = header_.top_p;
     recorded_rule_ = sampling_rule(recorded, sampled, vocab_);
+    top_rule_ = top_probability_rule(draft_rule_);
   }
 
   [[nodiscard]] std::size_t worlds_per_anchor() const {
@@ -127,9 +134,11 @@ class AnchorReducer {
   }
 
   void check_table_size(std::int64_t n) const {
-    const std::uint64_t per_anchor =
-        static_cast<std::uint64_t>(block_) * (8 + 8 + 4 + 1 + (off_policy_ ? 8 : 0)) + 2 +
-        worlds_per_anchor() * sizeof(float);
+    const std::uint64_t signals = (table_.has_confidence ? 1 : 0) + (top_probability_ ? 1 : 0);
+    const std::uint64_t per_cell =
+        8 + 8 + 4 + 1 + (off_policy_ ? 8 : 0) + (top_probability_ ? 4 : 0);
+    const std::uint64_t per_anchor = static_cast<std::uint64_t>(block_) * per_cell + 2 +
+                                     signals * worlds_per_anchor() * sizeof(float);
     const std::uint64_t bytes = per_anchor * static_cast<std::uint64_t>(n);
     const std::uint64_t budget = resolve_memory_budget(options_.memory_budget);
     if (bytes > budget) {
@@ -169,6 +178,7 @@ class AnchorReducer {
     draft_capacity_ = table_.greedy ? chunk_ : cells;
     draft_rows_ = DeviceRows(backend_, draft_capacity_, vocab_);
     draft_laws_ = DeviceArray<RowLaw>(backend_, draft_capacity_);
+    if (has_top_laws()) top_laws_ = DeviceArray<RowLaw>(backend_, draft_capacity_);
     target_laws_ = DeviceArray<RowLaw>(backend_, positions);
     pairs_ = DeviceArray<RowPair>(backend_, cells);
     outcomes_ = DeviceArray<PairOutcome>(backend_, cells);
@@ -305,6 +315,22 @@ class AnchorReducer {
                             .out = outcomes_.view(rows)});
     outcomes_.download(outcome_, rows);
     draft_laws_.download(draft_law_, rows);
+    find_top_probabilities(draft);
+  }
+
+  /// True if the laws whose top probabilities are asked for are not those that are drafted from.
+  [[nodiscard]] bool has_top_laws() const { return top_probability_ && draft_rule_.greedy; }
+
+  /// Top probabilities of the draft rows that draft_law_ was just taken of, into `top_`.
+  void find_top_probabilities(const Rows& draft) {
+    if (!top_probability_) return;
+    if (has_top_laws()) {
+      backend_.row_laws({.logits = draft, .rule = top_rule_, .laws = top_laws_.view(draft.rows)});
+      top_laws_.download(top_law_, draft.rows);
+    }
+    const std::vector<RowLaw>& laws = has_top_laws() ? top_law_ : draft_law_;
+    top_.resize(laws.size());
+    std::transform(laws.begin(), laws.end(), top_.begin(), top_probability);
   }
 
   /// Confidences of `cells` given the token before each, into `score_`.
@@ -374,6 +400,7 @@ class AnchorReducer {
       store_importance(cell, pair_[i].token, outcome);
       table_.agreement[at] =
           law.argmax == target_law_[static_cast<std::size_t>(pair_[i].target_row)].argmax;
+      if (top_probability_) table_.top_probability[at] = top_[i];
     }
     if (!table_.has_confidence) return;
     score(cells_, previous_token_);
@@ -417,6 +444,7 @@ class AnchorReducer {
           ++table_.near_ties;
         }
         chain[block] = law.argmax;
+        if (top_probability_) table_.top_probability[cell_index(cell)] = top_[i];
         if (on_text[block]) {
           on_text[block] = law.argmax == pair_[i].token;
           store_draft(cell, law, i, on_text[block] != 0);
@@ -455,8 +483,8 @@ class AnchorReducer {
   void sample_worlds() {
     start_worlds();
     for (std::int32_t k = 2; k <= block_; ++k) {
-      // Worlds rejected before slot k have drafted x_{k-1}: their confidence at k, and their draft
-      // at k.
+      // Worlds rejected before slot k have drafted x_{k-1}: what is seen of their draft at k, and
+      // the draft itself.
       std::vector<World*> active;
       for (World& world : worlds_) {
         if (world.rejected < k && k <= table_.slots[static_cast<std::size_t>(world.anchor)]) {
@@ -487,7 +515,7 @@ class AnchorReducer {
             .purpose = purpose};
   }
 
-  /// One world per anchor, repeat and rejection slot r that can happen and has a later confidence;
+  /// One world per anchor, repeat and rejection slot r that can happen and has a later slot;
   /// draws the rejected draft x_r ~ (q_r - p_r)⁺. The draft rows along the text are still in
   /// draft_rows_.
   void start_worlds() {
@@ -546,8 +574,22 @@ class AnchorReducer {
     return true;
   }
 
-  /// Confidence at slot k of each world, and its draft x_k where a later slot needs it.
+  /// Where what is seen of the draft at slot k of `world` stands among the numbers of all worlds.
+  [[nodiscard]] std::size_t world_index(const World& world, std::int32_t k) const {
+    return static_cast<std::size_t>(world.anchor) * worlds_per_anchor() +
+           static_cast<std::size_t>(world.repeat) *
+               static_cast<std::size_t>(worlds_per_repeat(block_)) +
+           static_cast<std::size_t>(world_offset(block_, world.rejected, k));
+  }
+
+  /// What is seen of the draft at slot k of each world, and the draft x_k where a later slot needs
+  /// it.
   void advance_worlds(const std::vector<World*>& active, std::int32_t k) {
+    if (table_.has_confidence) score_worlds(active, k);
+    draft_worlds(active, k);
+  }
+
+  void score_worlds(const std::vector<World*>& active, std::int32_t k) {
     std::vector<Cell> cells;
     std::vector<std::int32_t> previous;
     for (const World* world : active) {
@@ -556,26 +598,26 @@ class AnchorReducer {
     }
     score(cells, previous);
     for (std::size_t i = 0; i < active.size(); ++i) {
-      const World& world = *active[i];
-      const std::size_t at = static_cast<std::size_t>(world.anchor) * worlds_per_anchor() +
-                             static_cast<std::size_t>(world.repeat) *
-                                 static_cast<std::size_t>(worlds_per_repeat(block_)) +
-                             static_cast<std::size_t>(world_offset(block_, world.rejected, k));
-      table_.world_confidence[at] = score_[i];
+      table_.world_confidence[world_index(*active[i], k)] = score_[i];
     }
+  }
 
+  void draft_worlds(const std::vector<World*>& active, std::int32_t k) {
     std::vector<World*> drafting;
-    previous.clear();
+    std::vector<std::int32_t> previous;
     backbone_index_.clear();
-    std::vector<std::int32_t> row;
+    std::vector<std::int32_t> row;  // of the drafts that something follows
     std::vector<std::uint64_t> uniform;
     for (World* world : active) {
-      if (k >= table_.slots[static_cast<std::size_t>(world->anchor)]) continue;  // nothing follows
-      row.push_back(static_cast<std::int32_t>(drafting.size()));
+      const bool last = k >= table_.slots[static_cast<std::size_t>(world->anchor)];
+      if (last && !top_probability_) continue;
+      if (!last) {
+        row.push_back(static_cast<std::int32_t>(drafting.size()));
+        uniform.push_back(random_uniform(key_of(*world, k, RandomPurpose::draft)));
+      }
       drafting.push_back(world);
       previous.push_back(world->token);
       backbone_index_.push_back(backbone_index(world->anchor, k));
-      uniform.push_back(random_uniform(key_of(*world, k, RandomPurpose::draft)));
     }
     if (drafting.empty()) return;
     const auto rows = static_cast<std::int64_t>(drafting.size());
@@ -588,22 +630,32 @@ class AnchorReducer {
                           .out = draft,
                           .status = status_.data()});
     backend_.row_laws({.logits = draft, .rule = draft_rule_, .laws = draft_laws_.view(rows)});
+    draft_laws_.download(draft_law_, rows);
+    for (std::size_t i = 0; i < drafting.size(); ++i) {
+      if (draft_law_[i].status == kRowValid) continue;
+      throw trace_error(
+          header_.file,
+          fmt::format("{}[{}, {}] is invalid once the Markov bias of a drafted token is added",
+                      draft_name(), drafting[i]->anchor, k - 1),
+          "check the Markov weights for very large values");
+    }
+    find_top_probabilities(draft);
+    if (top_probability_) {
+      for (std::size_t i = 0; i < drafting.size(); ++i) {
+        table_.world_top_probability[world_index(*drafting[i], k)] = top_[i];
+      }
+    }
+    if (row.empty()) return;
+    const auto followed = static_cast<std::int64_t>(row.size());
     backend_.sample_rows({.logits = draft,
                           .laws = draft_laws_.const_view(rows),
                           .row = index_.upload(row),
                           .uniform = uniforms_.upload(uniform),
-                          .token = sampled_.view(rows)});
+                          .token = sampled_.view(followed)});
     std::vector<std::int32_t> token;
-    sampled_.download(token, rows);
-    for (std::size_t i = 0; i < drafting.size(); ++i) {
-      if (token[i] < 0) {
-        throw trace_error(
-            header_.file,
-            fmt::format("{}[{}, {}] is invalid once the Markov bias of a drafted token is added",
-                        draft_name(), drafting[i]->anchor, k - 1),
-            "check the Markov weights for very large values");
-      }
-      drafting[i]->token = token[i];
+    sampled_.download(token, followed);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      drafting[static_cast<std::size_t>(row[i])]->token = token[i];
     }
   }
 
@@ -616,8 +668,9 @@ class AnchorReducer {
   std::int32_t vocab_;
   std::int32_t block_;
   bool off_policy_;
+  bool top_probability_;
   bool greedy_verification_;
-  SamplingRule target_rule_, draft_rule_, recorded_rule_;
+  SamplingRule target_rule_, draft_rule_, recorded_rule_, top_rule_;
   OutcomeTable table_;
   std::vector<std::uint8_t> target_counted_;
   std::string first_problem_;
@@ -626,7 +679,7 @@ class AnchorReducer {
   std::int64_t draft_capacity_ = 0;
   std::optional<LogitStream> backbone_stream_, target_stream_;
   DeviceRows draft_rows_;
-  DeviceArray<RowLaw> draft_laws_, target_laws_;
+  DeviceArray<RowLaw> draft_laws_, target_laws_, top_laws_;  // top_laws_: has_top_laws() only
   DeviceArray<RowPair> pairs_;
   DeviceArray<PairOutcome> outcomes_;
   DeviceArray<std::int32_t> index_, previous_, sampled_;
@@ -638,12 +691,13 @@ class AnchorReducer {
   std::int64_t first_ = 0, count_ = 0, positions_ = 0;
   Rows backbone_, target_;
   std::vector<RowLaw> target_law_, recorded_law_, draft_law_;  // recorded_law_: off policy only
+  std::vector<RowLaw> top_law_;
   std::vector<PairOutcome> outcome_;
   std::vector<RowPair> pair_;
   std::vector<Cell> cells_;
   std::vector<World> worlds_;
   std::vector<std::int32_t> previous_token_, backbone_index_;
-  std::vector<float> score_;
+  std::vector<float> score_, top_;
 };
 
 }  // namespace

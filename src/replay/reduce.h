@@ -10,7 +10,11 @@ namespace dspark {
 struct ReduceRequest {
   SamplingLabel sampling;  ///< the setting replayed
   Verification verification = Verification::probabilistic;
-  bool worlds = false;  ///< sample worlds (a policy looks at confidences)
+  bool worlds = false;  ///< sample worlds (a policy looks at drafts)
+  /// Fill the top probabilities (a policy looks at them). They cost no pass over the vocabulary of
+  /// their own, but for one over the last slot of each world and, where drafts are greedy, a second
+  /// one over the draft rows.
+  bool top_probability = false;
   /// The setting is another than the recorded one: the trace's temperature, top_k and top_p with
   /// `sampling`'s top-p rule, which a trace does not record. Must be covered by it (off_policy.h).
   bool off_policy = false;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
+#include "replay/apply_calibration.h"
 #include "replay/causality.h"
 #include "replay/closed_loop.h"
 #include "replay/off_policy.h"
@@ -12,6 +14,7 @@
 #include "replay/rounds.h"
 #include "replay/rows.h"
 #include "replay/strata.h"
+#include "replay/worlds.h"
 #include "support/text.h"
 
 namespace dspark {
@@ -76,7 +79,7 @@ void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_
 
 /// Whether a rule of one request admits drafts by what stands before them alone.
 bool is_causal_policy(const Policy& policy, const RoundPrices& prices, std::int32_t block_size) {
-  return !uses_confidence(policy) || is_causal(length_rule(policy, prices), block_size);
+  return !signal_of(policy) || is_causal(length_rule(policy, prices), block_size);
 }
 
 /// Whether sampled drafts of the job can be changed by a rule that is not causal.
@@ -129,21 +132,9 @@ void replay_off_policy(const ReplayJob& job, const OutcomeTable& table,
   note_refused(job, options, first, result);
 }
 
-void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
-                         TraceSummary& summary, ReplayResult& result) {
-  const OutcomeTable table = outcomes_of(backend, job, options);
-  summary.anchors = table.anchors();
-  summary.sequences = static_cast<std::int64_t>(table.sequence_offsets.size()) - 1;
-  summary.invalid_rows += table.invalid_rows;
-  summary.impossible_tokens += table.impossible_tokens;
-  summary.near_ties += table.near_ties;
-  const Resampling resampling = anchor_resampling(table, options.seed, options.confidence);
-  if (job.off_policy) {
-    replay_off_policy(job, table, resampling, options, result);
-    return;
-  }
-  add_positions(job, open_loop(table, &resampling), result);
-  add_strata(job, make_strata(table, &resampling), result);
+void evaluate_anchor_rows(const ReplayJob& job, const ReplayOptions& options,
+                          const Resampling& resampling, const OutcomeTable& table,
+                          ReplayResult& result) {
   const RoundPrices prices(round_prices(job.cost, table.block_size));
   evaluate_rows(job, options, resampling,
                 {.evaluate =
@@ -154,9 +145,94 @@ void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOpt
                 result);
 }
 
+/// The rows of the policies that look at confidences, on the table as it is.
+std::vector<PolicyResult> confident_rows(const ReplayJob& job, const ReplayOptions& options,
+                                         const Resampling& resampling, const OutcomeTable& table) {
+  ReplayJob confident = job;
+  std::erase_if(confident.policies, [](const Policy& policy) {
+    return !uses_confidence(policy) && !std::holds_alternative<OracleConfidence>(policy);
+  });
+  ReplayOptions quiet = options;
+  quiet.note = nullptr;
+  quiet.reference = 1;
+  ReplayResult rows;
+  evaluate_anchor_rows(confident, quiet, resampling, table, rows);
+  return std::move(rows.results);
+}
+
+/// The best row at a concurrency of those that look at confidences; of the oracles where `bounds`.
+const PolicyResult* best_confident(const std::vector<PolicyResult>& rows, std::int32_t concurrency,
+                                   const std::set<std::string>& names, bool bounds) {
+  const PolicyResult* best = nullptr;
+  for (const PolicyResult& row : rows) {
+    const bool counts = row.concurrency == concurrency && row.bound == bounds &&
+                        row.tokens_per_cost && names.contains(row.policy);
+    if (counts && (best == nullptr || *row.tokens_per_cost > *best->tokens_per_cost)) best = &row;
+  }
+  return best;
+}
+
+PolicyValue value_of(const PolicyResult& row) {
+  return {row.policy, row.parameters, row.tokens_per_cost.value()};
+}
+
+/// Compares the rows of a job before and after calibration.
+void add_calibration_worth(const std::vector<PolicyResult>& before,
+                           const std::vector<PolicyResult>& after,
+                           const std::vector<std::int32_t>& concurrency, ReplayResult& result) {
+  std::set<std::string> names;
+  for (const PolicyResult& row : before) names.insert(row.policy);
+  for (const std::int32_t requests : concurrency) {
+    const PolicyResult* was = best_confident(before, requests, names, false);
+    const PolicyResult* is = best_confident(after, requests, names, false);
+    if (was == nullptr || is == nullptr) continue;
+    const PolicyResult* oracle = best_confident(before, requests, {"oracle_confidence"}, true);
+    CalibrationWorth worth;
+    worth.trace = is->trace;
+    worth.verification = is->verification;
+    worth.sampling = is->sampling;
+    worth.concurrency = requests;
+    worth.before = value_of(*was);
+    worth.after = value_of(*is);
+    if (oracle != nullptr) worth.oracle = value_of(*oracle);
+    result.calibration_worth.push_back(std::move(worth));
+  }
+}
+
+void replay_anchor_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
+                         TraceSummary& summary, ReplayResult& result) {
+  OutcomeTable table = outcomes_of(backend, job, options);
+  summary.anchors = table.anchors();
+  summary.sequences = static_cast<std::int64_t>(table.sequence_offsets.size()) - 1;
+  summary.invalid_rows += table.invalid_rows;
+  summary.impossible_tokens += table.impossible_tokens;
+  summary.near_ties += table.near_ties;
+  const Resampling resampling = anchor_resampling(table, options.seed, options.confidence);
+  const bool recalibrates = !job.calibration.empty() && table.has_confidence;
+  const std::vector<PolicyResult> uncalibrated =
+      recalibrates && !job.off_policy ? confident_rows(job, options, resampling, table)
+                                      : std::vector<PolicyResult>();
+  if (recalibrates) apply_calibration(table, job.calibration);
+  if (job.off_policy) {
+    replay_off_policy(job, table, resampling, options, result);
+    return;
+  }
+  add_positions(job, open_loop(table, &resampling), result);
+  add_strata(job, make_strata(table, &resampling), result);
+  const std::size_t first = result.results.size();
+  evaluate_anchor_rows(job, options, resampling, table, result);
+  if (recalibrates) {
+    add_calibration_worth(
+        uncalibrated,
+        {result.results.begin() + static_cast<std::ptrdiff_t>(first), result.results.end()},
+        job.concurrency, result);
+  }
+}
+
 void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOptions& options,
                         TraceSummary& summary, ReplayResult& result) {
-  const RoundTable table = rounds_of(backend, job, options);
+  RoundTable table = rounds_of(backend, job, options);
+  if (!job.calibration.empty()) apply_calibration(table, job.calibration);
   std::int64_t reproduced = 0, diverged = 0, censored = 0;
   for (const RoundOutcome& round : table.rounds) {
     reproduced += round.reproduced;

@@ -55,6 +55,8 @@ struct ReplayJob {
   CostModel cost;
   std::vector<std::int32_t> concurrency = {1};  ///< requests in flight, ascending
   Width width = Width::ragged;
+  std::vector<double> calibration =
+      {};                   ///< temperatures of the confidences [P]; empty: as they are
   bool off_policy = false;  ///< another setting than the recorded one (anchors only): estimates
 };
 

@@ -205,11 +205,13 @@ struct VerificationPair {
 
 /// What was charged.
 struct CostSummary {
-  std::optional<LinearCost> linear;  ///< empty: a table
-  std::string file;                  ///< of the table
-  std::string format;                ///< of the table: cost_format_name()
-  std::string unit;                  ///< "ms", or "" for the linear model's own
-  std::string width = "ragged";      ///< width_name()
+  std::optional<LinearCost> linear = LinearCost{};  ///< empty: a table
+  std::string file;                                 ///< of the table
+  std::string format;                               ///< of the table: cost_format_name()
+  std::string unit;                                 ///< "ms", or "" for the linear model's own
+  double overhead = 0;                              ///< per speculative step
+  std::vector<std::int64_t> buckets;
+  std::string width = "ragged";  ///< width_name()
 };
 
 /// The best policy at one number of requests in flight, of one trace under one setting.
@@ -223,6 +225,24 @@ struct BestPolicy {
   std::optional<double> tokens_per_cost, tokens_per_cost_per_user, speedup, budget, padded_tokens;
   std::optional<Range> tokens_per_cost_interval;
   bool changes = false;  ///< another policy than at the next lower concurrency
+};
+
+/// A policy and what it reaches.
+struct PolicyValue {
+  std::string policy;
+  std::vector<std::pair<std::string, ParameterValue>> parameters;
+  double tokens_per_cost = 0;
+};
+
+/// What a calibration is worth to the policies that look at confidences, of one trace under one
+/// setting at one concurrency: the best of them before and after, and with true probabilities.
+struct CalibrationWorth {
+  std::string trace;
+  std::string verification;
+  SamplingLabel sampling;
+  std::int32_t concurrency = 1;
+  PolicyValue before, after;
+  std::optional<PolicyValue> oracle;  ///< `oracle_confidence`, where it was replayed
 };
 
 struct ReplayResult {
@@ -240,6 +260,8 @@ struct ReplayResult {
   std::vector<StrataMean> strata_means;
   std::vector<PolicyResult> results;  ///< ranked: rank_results()
   std::vector<VerificationPair> pairs;
+  std::string calibration;  ///< file of the temperatures; empty: none
+  std::vector<CalibrationWorth> calibration_worth;
   std::vector<BestPolicy> best;  ///< by concurrency, where there are several: find_best_policies()
   std::vector<std::string> notes;  ///< what a reader of the numbers should know, one line each
   /// The fields that may differ between two runs.

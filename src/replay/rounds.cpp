@@ -34,7 +34,7 @@ class RoundReplayer {
  public:
   RoundReplayer(Backend& backend, TraceFile& trace, const Heads& heads,
                 const SamplingLabel& sampling, Verification verification,
-                const ReplayOptions& options)
+                const ReplayOptions& options, bool top_probability)
       : backend_(backend),
         trace_(trace),
         header_(trace.header()),
@@ -55,7 +55,9 @@ class RoundReplayer {
     table_.outcomes_recorded = greedy_ || !records_.accept_uniforms.empty();
     table_.rounds.resize(rounds);
     table_.request = records_.request;
-    table_.confidence.assign(rounds * stride_, std::numeric_limits<float>::quiet_NaN());
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    table_.confidence.assign(rounds * stride_, kNone);
+    if (top_probability) table_.top_probability.assign(rounds * stride_, kNone);
     chunk_ = std::min(trace.blocks(), choose_chunk());
     allocate();
   }
@@ -210,6 +212,7 @@ class RoundReplayer {
           tie_slot_[b].push_back(step);
         }
       }
+      if (!table_.top_probability.empty()) keep_top_probabilities(logits, step, law);
     }
     drafts_.download(draft_, count_ * block_);
     if (table_.drafts_replayed && !greedy_) {
@@ -227,6 +230,20 @@ class RoundReplayer {
         if (draft_[draft_at(b, step)] != recorded[draft_at(b, step)])
           round(b).diverged_slot = step + 1;
       }
+    }
+  }
+
+  /// Keeps the top probabilities of the rows of `step`, whose laws under rule_ are `law`. Uses
+  /// `laws_` where greedy.
+  void keep_top_probabilities(const Rows& logits, std::int32_t step, std::vector<RowLaw>& law) {
+    if (rule_.greedy) {
+      const SamplingRule rule = top_probability_rule(rule_);
+      backend_.row_laws({.logits = logits, .rule = rule, .laws = laws_.view(count_)});
+      laws_.download(law, count_);
+    }
+    for (std::int64_t b = 0; b < count_; ++b) {
+      table_.top_probability[draft_at(first_ + b, step)] =
+          top_probability(law[static_cast<std::size_t>(b)]);
     }
   }
 
@@ -496,8 +513,9 @@ std::string invalid_rows_notice(const std::string& file, const RoundTable& table
 
 RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
                          const SamplingLabel& sampling, Verification verification,
-                         const ReplayOptions& options) {
-  return RoundReplayer(backend, trace, heads, sampling, verification, options).run();
+                         const ReplayOptions& options, bool top_probability) {
+  return RoundReplayer(backend, trace, heads, sampling, verification, options, top_probability)
+      .run();
 }
 
 RoundOrder order_rounds(const RoundTable& table) {
@@ -604,6 +622,11 @@ PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
   if (std::holds_alternative<OracleConfidence>(policy)) {
     throw internal_error("evaluate_rounds", "a rounds trace has no acceptance probabilities");
   }
+  const bool looks_at_top = uses_top_probability(policy);
+  const std::vector<float>& seen = looks_at_top ? table.top_probability : table.confidence;
+  if (looks_at_top && seen.empty()) {
+    throw internal_error("evaluate_rounds", "the table has no top probabilities");
+  }
   const auto* oracle = std::get_if<Oracle>(&policy);
   const bool shortest = oracle != nullptr && oracle->bound == OracleBound::shortest;
   const double rate = shortest ? best_rate(table, prices) : 0;
@@ -619,9 +642,8 @@ PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
         shortest ? oracle_length(prices, round.accepted, rate)
         : oracle != nullptr
             ? round.accepted
-            : scheduled_length(
-                  policy, table.confidence.data() + m * static_cast<std::size_t>(table.block_size),
-                  round.slots, prices);
+            : scheduled_length(policy, seen.data() + m * static_cast<std::size_t>(table.block_size),
+                               round.slots, prices);
     const std::int32_t accepted = std::min(round.accepted, length);
     rounds += 1;
     verified += length;

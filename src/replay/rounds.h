@@ -39,17 +39,22 @@ struct RoundTable {
   std::vector<RoundOutcome> rounds;   ///< [M]
   std::vector<std::int32_t> request;  ///< [M]
   std::vector<float> confidence;      ///< [M, P] of the proposed drafts; NaN: none
+  /// [M, P] of the laws that they are drawn from (top_probability(), pass.h); NaN: an invalid row;
+  /// empty where not asked for
+  std::vector<float> top_probability;
   std::int64_t invalid_rows = 0;
   std::string first_problem;  ///< the first invalid row, for a notice
 };
 
 /// Proposes, verifies and compares every round of `trace` under its recorded sampling. Greedy: by
 /// argmax; else with the recorded uniforms where there are some, and with keyed ones (seed,
-/// request, round, slot) where there are none. Memory: the heads and one chunk of rounds. Does not
-/// depend on the chunk or the backend. Throws Error(trace) if no round has a valid first row.
+/// request, round, slot) where there are none. With `top_probability`
+/// those of the drafts too; greedy drafts need a second pass over their rows for them. Memory: the
+/// heads and one chunk of rounds. Does not depend on the chunk or the backend. Throws Error(trace)
+/// if no round has a valid first row.
 [[nodiscard]] RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
                                        const SamplingLabel& sampling, Verification verification,
-                                       const ReplayOptions& options);
+                                       const ReplayOptions& options, bool top_probability = false);
 
 /// What the user is told where blocks of `table` were cut; empty if none was.
 [[nodiscard]] std::string invalid_rows_notice(const std::string& file, const RoundTable& table);
@@ -73,7 +78,8 @@ struct RoundOrder {
 /// tau_lo counts them as ended and tau_hi as fully accepted; tau and what follows from it are the
 /// lower bound. Oracles: `no_waste` verifies a; `shortest` the l ≤ a of every round that give the
 /// most tokens per cost in all (rounds do not lead to each other here). Throws Error(internal) for
-/// `oracle_confidence`: α is not known. `flow`: the parts; no round is interior.
+/// `oracle_confidence`: α is not known, and for a policy that looks at top probabilities where the
+/// table has none. `flow`: the parts; no round is interior.
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,
                                            const RoundPrices& prices);
 [[nodiscard]] PolicyResult evaluate_rounds(const RoundTable& table, const Policy& policy,

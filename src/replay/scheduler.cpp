@@ -305,8 +305,7 @@ void StepScheduler::replace(std::int32_t, std::int64_t, std::int64_t) {}
 std::unique_ptr<StepScheduler> make_scheduler(const Policy& policy, const StepPrices& prices,
                                               const CostModel& model,
                                               const RoundPrices& round_prices) {
-  if (std::holds_alternative<Oracle>(policy) || std::holds_alternative<OracleConfidence>(policy) ||
-      uses_top_probability(policy)) {
+  if (is_bound(policy)) {
     throw internal_error("make_scheduler", policy_name(policy) + " cannot be run step by step");
   }
   if (const auto* budget = std::get_if<BudgetFraction>(&policy)) {

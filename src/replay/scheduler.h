@@ -36,9 +36,9 @@ class StepScheduler {
 };
 
 /// The scheduler of a policy for the steps that `prices` is about; `model` is what they were looked
-/// up in, `round_prices` what rules of one request optimise. Any policy but the oracles, and those
-/// that look at top probabilities. Throws Error(policy) for `exact_table` without such a table, or
-/// with none of its graphs large enough.
+/// up in, `round_prices` what rules of one request optimise. Any policy but the oracles; for one
+/// that looks at top probabilities the steps hold those in place of confidences. Throws
+/// Error(policy) for `exact_table` without such a table, or with none of its graphs large enough.
 [[nodiscard]] std::unique_ptr<StepScheduler> make_scheduler(const Policy& policy,
                                                             const StepPrices& prices,
                                                             const CostModel& model,

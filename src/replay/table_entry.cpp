@@ -180,8 +180,8 @@ class Load {
 template <class Archive, class Table>
 void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) {
   auto& [block_size, repeats, greedy, has_confidence, sequence_offsets, slots, beta, alpha,
-         importance, confidence, agreement, world_confidence, invalid_rows, impossible_tokens,
-         near_ties, first_problem] = table;
+         importance, confidence, agreement, world_confidence, top_probability,
+         world_top_probability, invalid_rows, impossible_tokens, near_ties, first_problem] = table;
   archive.number(block_size);
   archive.number(repeats);
   archive.number(greedy);
@@ -190,6 +190,8 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
                   greedy == shape.greedy);
   const auto blocks = static_cast<std::uint64_t>(shape.blocks);
   const std::uint64_t cells = blocks * static_cast<std::uint64_t>(shape.block_size);
+  const std::uint64_t worlds = blocks * static_cast<std::uint64_t>(repeats) *
+                               static_cast<std::uint64_t>(worlds_per_repeat(shape.block_size));
   archive.list(sequence_offsets);
   archive.list(slots, blocks);
   archive.list(beta, cells);
@@ -197,9 +199,9 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
   archive.list(importance, shape.off_policy ? cells : 0);
   archive.list(confidence, cells);
   archive.list(agreement, cells);
-  archive.list(world_confidence,
-               blocks * static_cast<std::uint64_t>(repeats) *
-                   static_cast<std::uint64_t>(worlds_per_repeat(shape.block_size)));
+  archive.list(world_confidence, has_confidence ? worlds : 0);
+  archive.list(top_probability, shape.top_probability ? cells : 0);
+  archive.list(world_top_probability, shape.top_probability ? worlds : 0);
   archive.number(invalid_rows);
   archive.number(impossible_tokens);
   archive.number(near_ties);
@@ -209,7 +211,7 @@ void exchange_outcomes(Archive& archive, const TableShape& shape, Table& table) 
 template <class Archive, class Table, class Rounds>
 void exchange_rounds(Archive& archive, const TableShape& shape, Table& table, Rounds& packed) {
   auto& [block_size, has_confidence, drafts_replayed, outcomes_recorded, rounds, request,
-         confidence, invalid_rows, first_problem] = table;
+         confidence, top_probability, invalid_rows, first_problem] = table;
   static_cast<void>(rounds);  // `packed` stands for them
   archive.number(block_size);
   archive.number(has_confidence);
@@ -219,7 +221,9 @@ void exchange_rounds(Archive& archive, const TableShape& shape, Table& table, Ro
   const auto blocks = static_cast<std::uint64_t>(shape.blocks);
   archive.list(packed, blocks);
   archive.list(request, blocks);
-  archive.list(confidence, blocks * static_cast<std::uint64_t>(shape.block_size));
+  const std::uint64_t cells = blocks * static_cast<std::uint64_t>(shape.block_size);
+  archive.list(confidence, cells);
+  archive.list(top_probability, shape.top_probability ? cells : 0);
   archive.number(invalid_rows);
   archive.text(first_problem);
 }

@@ -33,6 +33,7 @@ struct TableShape {
   std::int32_t repeats = 0;         ///< of a table with worlds
   bool greedy = false;              ///< OutcomeTable::greedy
   bool off_policy = false;          ///< the table has importance weights
+  bool top_probability = false;     ///< the table has top probabilities
   std::uint64_t memory_budget = 0;  ///< bytes that a table may take
 };
 

@@ -1,4 +1,5 @@
-// The confidences of one block in the worlds that the reduce stage sampled for it.
+// What rules see of one block's drafts, along the text and in the worlds that the reduce stage
+// sampled for it.
 #pragma once
 
 #include <algorithm>
@@ -6,20 +7,31 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "policy/policy.h"
 #include "replay/outcome_table.h"
 
 namespace dspark {
 
-/// Block of one anchor: its confidences along the recorded text, and in each sampled world. Refers
-/// to the table, which must outlive it.
+/// What `policy` looks at in a block; empty where at neither of them.
+[[nodiscard]] std::optional<DraftSignal> signal_of(const Policy& policy);
+/// The same. Throws Error(internal) where `table` was made without the top probabilities that it
+/// looks at (ReduceRequest::top_probability).
+[[nodiscard]] std::optional<DraftSignal> signal_of(const Policy& policy, const OutcomeTable& table);
+
+/// Block of one anchor: its confidences, or its top probabilities, along the recorded text and in
+/// each sampled world. Refers to the table, which must outlive it.
 class BlockWorlds {
  public:
-  BlockWorlds(const OutcomeTable& table, std::int64_t anchor)
+  BlockWorlds(const OutcomeTable& table, std::int64_t anchor,
+              DraftSignal signal = DraftSignal::confidence)
       : table_(table),
+        signal_(signal),
         anchor_(static_cast<std::size_t>(anchor)),
         slots_(table.slots[anchor_]),
-        text_(table.confidence.data() + anchor_ * static_cast<std::size_t>(table.block_size)) {
+        text_(table.along_text(signal).data() +
+              anchor_ * static_cast<std::size_t>(table.block_size)) {
     std::copy(text_, text_ + slots_, world_.begin());
   }
 
@@ -27,13 +39,13 @@ class BlockWorlds {
   [[nodiscard]] std::int32_t slots() const { return slots_; }
   /// [slots] along the text; deterministic drafts: of the drafted chain.
   [[nodiscard]] const float* text() const { return text_; }
-  /// [slots] where draft `rejected` (1-based, below `slots`) is rejected in repeat `repeat`. The
-  /// text's own where the excess vanished and no world was drawn (a weight near 2^-40). Valid until
-  /// the next call.
+  /// [slots] where draft `rejected` (1-based, below `slots`) is rejected in repeat `repeat`; only
+  /// where the table has_worlds() of this signal. The text's own where the excess vanished and no
+  /// world was drawn (a weight near 2^-40). Valid until the next call.
   [[nodiscard]] const float* rejected_at(std::int32_t rejected, std::int32_t repeat) {
     const auto per_repeat = static_cast<std::size_t>(worlds_per_repeat(table_.block_size));
     const float* later =
-        table_.world_confidence.data() +
+        table_.in_worlds(signal_).data() +
         (anchor_ * static_cast<std::size_t>(table_.repeats) + static_cast<std::size_t>(repeat)) *
             per_repeat +
         world_offset(table_.block_size, rejected, rejected + 1);
@@ -45,6 +57,7 @@ class BlockWorlds {
 
  private:
   const OutcomeTable& table_;
+  DraftSignal signal_;
   std::size_t anchor_;
   std::int32_t slots_;
   const float* text_;

@@ -115,6 +115,13 @@ const Column kFindings[] = {
      [](const PolicyResult& r) { return std::string(r.off_policy ? "true" : "false"); }},
     {"effective_samples", [](const PolicyResult& r) { return csv_number(r.effective_samples); }},
     {"tau_se", [](const PolicyResult& r) { return csv_number(r.tau_se); }},
+    {"cost_per_step", [](const PolicyResult& r) { return csv_number(r.cost_per_step); }},
+    {"tokens_per_cost_per_user",
+     [](const PolicyResult& r) { return csv_number(r.tokens_per_cost_per_user); }},
+    {"budget", [](const PolicyResult& r) { return csv_number(r.budget); }},
+    {"padded_tokens", [](const PolicyResult& r) { return csv_number(r.padded_tokens); }},
+    {"pareto", [](const PolicyResult& r) { return std::string(r.pareto ? "true" : "false"); }},
+    {"walked", [](const PolicyResult& r) { return std::string(r.walked ? "true" : "false"); }},
 };
 
 }  // namespace

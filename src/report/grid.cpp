@@ -1,6 +1,7 @@
 #include "report/grid.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,22 +111,22 @@ Grid positions_grid(const std::vector<const PositionResult*>& rows, double confi
   return grid;
 }
 
-std::string notes_of(const PolicyResult& row) {
-  std::string out = row.lossless ? "" : "not lossless";
-  if (row.off_policy) {
-    out += std::string(out.empty() ? "" : ", ") + "off policy";
-    if (row.effective_samples)
-      out += fmt::format(", {:.0f} effective samples", *row.effective_samples);
+std::string notes_of(const PolicyResult& row, bool several_concurrencies) {
+  std::vector<std::string> notes;
+  if (!row.lossless) notes.emplace_back("not lossless");
+  if (row.off_policy) notes.emplace_back("off policy");
+  if (row.off_policy && row.effective_samples) {
+    notes.push_back(fmt::format("{:.0f} effective samples", *row.effective_samples));
   }
-  if (row.versus && row.versus->verdict == "within noise") {
-    out += std::string(out.empty() ? "" : ", ") + "within noise";
-  }
-  return out;
+  if (row.versus && row.versus->verdict == "within noise") notes.emplace_back("within noise");
+  // Who has one concurrency has nothing to trade.
+  if (row.pareto && several_concurrencies) notes.emplace_back("Pareto");
+  return fmt::format("{}", fmt::join(notes, ", "));
 }
 
 // `title`: the header of the policy column.
 Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& rows,
-                   double confidence) {
+                   double confidence, bool several_concurrencies) {
   Grid grid;
   if (rows.empty()) return grid;
   const auto numbers = [&](std::optional<double> PolicyResult::*field) {
@@ -144,12 +145,6 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
     grid.columns.push_back({"rank", true, std::vector<std::string>(rows.size(), kMissing)});
   }
   add_text(grid, title, collect(rows, policy_text<PolicyResult>));
-  if (std::any_of(rows.begin(), rows.end(),
-                  [](const PolicyResult* row) { return row->concurrency != 1; })) {
-    add_text(grid, "requests",
-             collect(rows, [](const PolicyResult& row) { return std::to_string(row.concurrency); }),
-             true);
-  }
   add_fixed(grid, "tau", numbers(&PolicyResult::tau), 3);
   add_fixed(grid, "tau se", numbers(&PolicyResult::tau_se), 4);
   add_fixed(grid, "tau lo", numbers(&PolicyResult::tau_lo), 3);
@@ -170,12 +165,25 @@ Grid policies_grid(const char* title, const std::vector<const PolicyResult*>& ro
                       return 100.0 * *row.acceptance_rate;
                     }),
             1);
-  add_scaled(grid, "cost/round", numbers(&PolicyResult::cost_per_round));
+  const bool is_batch = rows.front()->concurrency > 1;
+  if (is_batch) {
+    add_fixed(grid, "budget", numbers(&PolicyResult::budget), 1);
+    if (std::any_of(rows.begin(), rows.end(),
+                    [](const PolicyResult* row) { return row->padded_tokens.value_or(0) > 0; })) {
+      add_fixed(grid, "padded", numbers(&PolicyResult::padded_tokens), 1);
+    }
+    add_scaled(grid, "cost/step", numbers(&PolicyResult::cost_per_step));
+    add_scaled(grid, "per user", numbers(&PolicyResult::tokens_per_cost_per_user));
+  } else {
+    add_scaled(grid, "cost/round", numbers(&PolicyResult::cost_per_round));
+  }
   add_scaled(grid, "tokens/cost", numbers(&PolicyResult::tokens_per_cost));
   add_ranges(grid, level_text(confidence), decimals_for(numbers(&PolicyResult::tokens_per_cost)),
              collect(rows, [](const PolicyResult& row) { return row.intervals.tokens_per_cost; }));
   add_fixed(grid, "speedup", numbers(&PolicyResult::speedup), 3);
-  add_text(grid, "notes", collect(rows, notes_of));
+  add_text(grid, "notes", collect(rows, [&](const PolicyResult& row) {
+             return notes_of(row, several_concurrencies);
+           }));
   return grid;
 }
 
@@ -215,13 +223,18 @@ Grid ledger_grid(const std::vector<const PolicyResult*>& rows) {
   add_count("drafts verified in vain", &Ledger::wasted);
   const auto add_cost = [&](const char* name, double Ledger::*field) {
     add(name, [field](const Ledger& ledger) {
-      const double all = ledger.draft_cost + ledger.verify_cost + ledger.accept_cost;
+      const double all =
+          ledger.draft_cost + ledger.verify_cost + ledger.accept_cost + ledger.overhead_cost;
       return share_text(ledger.*field, all);
     });
   };
   add_cost("cost of drafting %", &Ledger::draft_cost);
   add_cost("cost of verifying %", &Ledger::verify_cost);
   add_cost("cost of accepting %", &Ledger::accept_cost);
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const PolicyResult* row) { return row->ledger->overhead_cost > 0; })) {
+    add_cost("overhead %", &Ledger::overhead_cost);
+  }
   const auto add_share = [&](const char* name, double Ledger::*field) {
     add(name, [field](const Ledger& ledger) { return share_text(ledger.*field, ledger.rounds); });
   };
@@ -341,8 +354,7 @@ struct Group {
   SamplingLabel sampling = {};
   bool is_only_setting = true;  ///< of this trace and verification
   std::vector<const PositionResult*> positions = {};
-  std::vector<const PolicyResult*> policies = {};
-  std::vector<const PolicyResult*> bounds = {};
+  std::map<std::int32_t, std::vector<const PolicyResult*>> rows = {};  ///< by concurrency
   std::vector<const Stratum*> strata = {};
   std::vector<const StrataMean*> means = {};
 };
@@ -375,8 +387,7 @@ Groups groups_of(const ReplayResult& result) {
     groups.of(row.trace, row.verification, row.sampling).positions.push_back(&row);
   }
   for (const PolicyResult& row : result.results) {
-    Group& group = groups.of(row.trace, row.verification, row.sampling);
-    (row.bound ? group.bounds : group.policies).push_back(&row);
+    groups.of(row.trace, row.verification, row.sampling).rows[row.concurrency].push_back(&row);
   }
   for (const Stratum& stratum : result.strata) {
     groups.of(stratum.trace, stratum.verification, stratum.sampling).strata.push_back(&stratum);
@@ -388,21 +399,129 @@ Groups groups_of(const ReplayResult& result) {
   return groups;
 }
 
-Section make_section(const Group& group, const TraceSummary* trace, const ReplayResult& result,
-                     const RenderOptions& options) {
-  Section section;
-  section.title = escape_text(group.trace);
-  if (!group.verification.empty()) section.title += ", " + escape_text(group.verification);
+std::string title_of(const Group& group) {
+  std::string title = escape_text(group.trace);
+  if (!group.verification.empty()) title += ", " + escape_text(group.verification);
   if (!group.is_only_setting) {
-    section.title += ", " + setting_text(group.sampling, group.verification == "greedy");
+    title += ", " + setting_text(group.sampling, group.verification == "greedy");
   }
+  return title;
+}
+
+// The rows of one concurrency.
+void add_rows(const std::vector<const PolicyResult*>& rows, bool several_concurrencies,
+              const ReplayResult& result, const RenderOptions& options, Section& section) {
+  std::vector<const PolicyResult*> policies, bounds;
+  for (const PolicyResult* row : rows) (row->bound ? bounds : policies).push_back(row);
+  section.policies = policies_grid("policy", policies, result.confidence, several_concurrencies);
+  section.bounds = policies_grid("bound", bounds, result.confidence, several_concurrencies);
+  if (options.ledger) section.ledger = ledger_grid(ledger_rows(policies));
+}
+
+// One section, or where there are several concurrencies one more for each of them.
+void add_sections(const Group& group, const TraceSummary* trace, const ReplayResult& result,
+                  const RenderOptions& options, std::vector<Section>& sections) {
+  Section section;
+  section.title = title_of(group);
   if (trace != nullptr) section.about = about_trace(*trace);
   section.positions = positions_grid(group.positions, result.confidence);
-  section.policies = policies_grid("policy", group.policies, result.confidence);
-  section.bounds = policies_grid("bound", group.bounds, result.confidence);
-  if (options.ledger) section.ledger = ledger_grid(ledger_rows(group.policies));
   section.strata = strata_grid(group.strata, group.means, false, result.confidence);
-  return section;
+  const bool several = group.rows.size() > 1;
+  if (!several && !group.rows.empty()) {
+    add_rows(group.rows.begin()->second, false, result, options, section);
+    const std::int32_t requests = group.rows.begin()->first;
+    if (requests > 1) section.title += fmt::format(", {} requests in flight", requests);
+  }
+  sections.push_back(std::move(section));
+  if (!several) return;
+  for (const auto& [requests, rows] : group.rows) {
+    Section of_requests;
+    of_requests.title =
+        fmt::format("{}, {} in flight", title_of(group), counted(requests, "request"));
+    add_rows(rows, true, result, options, of_requests);
+    sections.push_back(std::move(of_requests));
+  }
+}
+
+// The best policy at each concurrency of one trace and setting.
+Grid best_grid(const std::vector<const BestPolicy*>& rows, double confidence) {
+  Grid grid;
+  const auto numbers = [&](std::optional<double> BestPolicy::*field) {
+    return collect(rows, [field](const BestPolicy& row) { return row.*field; });
+  };
+  add_text(grid, "requests",
+           collect(rows, [](const BestPolicy& row) { return std::to_string(row.concurrency); }),
+           true);
+  add_text(grid, "best policy", collect(rows, policy_text<BestPolicy>));
+  add_fixed(grid, "budget", numbers(&BestPolicy::budget), 1);
+  add_fixed(grid, "padded", numbers(&BestPolicy::padded_tokens), 1);
+  add_scaled(grid, "per user", numbers(&BestPolicy::tokens_per_cost_per_user));
+  add_scaled(grid, "tokens/cost", numbers(&BestPolicy::tokens_per_cost));
+  add_ranges(grid, level_text(confidence), decimals_for(numbers(&BestPolicy::tokens_per_cost)),
+             collect(rows, [](const BestPolicy& row) { return row.tokens_per_cost_interval; }));
+  add_fixed(grid, "speedup", numbers(&BestPolicy::speedup), 3);
+  add_text(grid, "notes", collect(rows, [](const BestPolicy& row) {
+             return std::string(row.changes ? "another policy" : "");
+           }));
+  return grid;
+}
+
+// What the temperatures are worth, at each concurrency of each trace.
+void add_calibration_worth(const ReplayResult& result, std::vector<Section>& sections) {
+  if (result.calibration_worth.empty()) return;
+  std::vector<const CalibrationWorth*> rows;
+  for (const CalibrationWorth& worth : result.calibration_worth) rows.push_back(&worth);
+  Section section;
+  section.title = "what the calibration is worth: " + escape_text(result.calibration);
+  section.about =
+      "the best policy that looks at confidences, before, after, and with the true ones";
+  Grid& grid = section.best;
+  add_text(grid, "trace", collect(rows, [](const CalibrationWorth& row) {
+             return escape_text(row.trace) + ", " + escape_text(row.verification);
+           }));
+  add_text(
+      grid, "requests",
+      collect(rows, [](const CalibrationWorth& row) { return std::to_string(row.concurrency); }),
+      true);
+  add_text(grid, "before",
+           collect(rows, [](const CalibrationWorth& row) { return policy_text(row.before); }));
+  add_scaled(grid, "tokens/cost", collect(rows, [](const CalibrationWorth& row) {
+               return std::optional<double>(row.before.tokens_per_cost);
+             }));
+  add_text(grid, "after",
+           collect(rows, [](const CalibrationWorth& row) { return policy_text(row.after); }));
+  add_scaled(grid, "tokens/cost", collect(rows, [](const CalibrationWorth& row) {
+               return std::optional<double>(row.after.tokens_per_cost);
+             }));
+  add_scaled(grid, "true confidences",
+             collect(rows, [](const CalibrationWorth& row) -> std::optional<double> {
+               if (!row.oracle) return std::nullopt;
+               return row.oracle->tokens_per_cost;
+             }));
+  sections.push_back(std::move(section));
+}
+
+void add_best(const ReplayResult& result, std::vector<Section>& sections) {
+  std::vector<const BestPolicy*> rows;
+  const auto finish = [&] {
+    if (rows.empty()) return;
+    Section section;
+    const BestPolicy& first = *rows.front();
+    section.title = fmt::format("{}, {}, {}: best by requests in flight", escape_text(first.trace),
+                                escape_text(first.verification),
+                                setting_text(first.sampling, first.verification == "greedy"));
+    section.best = best_grid(rows, result.confidence);
+    sections.push_back(std::move(section));
+    rows.clear();
+  };
+  for (const BestPolicy& best : result.best) {
+    const bool same = !rows.empty() && rows.front()->trace == best.trace &&
+                      rows.front()->verification == best.verification &&
+                      rows.front()->sampling == best.sampling;
+    if (!same) finish();
+    rows.push_back(&best);
+  }
+  finish();
 }
 
 // "greedy: code_t0.h5, probabilistic: code_t1.h5", with what is not as recorded.
@@ -485,6 +604,21 @@ std::optional<Section> comparison_of_traces(const ReplayResult& result) {
   return section;
 }
 
+std::string cost_text(const CostSummary& cost) {
+  std::string out =
+      cost.linear
+          ? fmt::format(
+                "cost per round: draft {}, verify_base {}, verify_token {}, "
+                "accept {}",
+                shortest(cost.linear->draft), shortest(cost.linear->verify_base),
+                shortest(cost.linear->verify_token), shortest(cost.linear->accept))
+          : fmt::format("cost in {}: {} ({})", cost.unit, escape_text(cost.file), cost.format);
+  if (cost.overhead > 0) out += fmt::format(", overhead {}", shortest(cost.overhead));
+  if (!cost.buckets.empty()) out += fmt::format(", buckets {}", fmt::join(cost.buckets, " "));
+  if (cost.width != "ragged") out += ", width " + cost.width;
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> preamble(const ReplayResult& result) {
@@ -492,15 +626,13 @@ std::vector<std::string> preamble(const ReplayResult& result) {
       fmt::format("dspark-replay {}, {}", escape_text(result.version), escape_text(result.backend));
   if (!result.device.empty()) first += fmt::format(" ({})", escape_text(result.device));
   first += fmt::format(", seed {}, {} repeats", result.seed, result.repeats);
-  return {first, fmt::format("cost per round: draft {}, verify_base {}, verify_token {}, accept {}",
-                             shortest(result.cost.draft), shortest(result.cost.verify_base),
-                             shortest(result.cost.verify_token), shortest(result.cost.accept))};
+  return {first, cost_text(result.cost)};
 }
 
 std::vector<const Grid*> grids_of(const Section& section) {
   std::vector<const Grid*> grids;
   for (const Grid* grid : {&section.positions, &section.policies, &section.bounds, &section.ledger,
-                           &section.strata, &section.pairs}) {
+                           &section.strata, &section.best, &section.pairs}) {
     if (!grid->columns.empty()) grids.push_back(grid);
   }
   return grids;
@@ -515,18 +647,20 @@ std::vector<Section> make_sections(const ReplayResult& result, const RenderOptio
     for (std::size_t i = 0; i < done.size(); ++i) {
       const Group& group = groups.all()[i];
       if (done[i] || group.trace != trace.file) continue;
-      sections.push_back(make_section(group, &trace, result, options));
+      add_sections(group, &trace, result, options, sections);
       done[i] = has_rows = true;
     }
     if (!has_rows) {
       Group empty;
       empty.trace = trace.file;
-      sections.push_back(make_section(empty, &trace, result, options));
+      add_sections(empty, &trace, result, options, sections);
     }
   }
   for (std::size_t i = 0; i < done.size(); ++i) {
-    if (!done[i]) sections.push_back(make_section(groups.all()[i], nullptr, result, options));
+    if (!done[i]) add_sections(groups.all()[i], nullptr, result, options, sections);
   }
+  add_best(result, sections);
+  add_calibration_worth(result, sections);
   add_pairs(result, sections);
   if (std::optional<Section> traces = comparison_of_traces(result)) {
     sections.push_back(std::move(*traces));

@@ -34,14 +34,16 @@ struct Section {
   Grid bounds;    ///< the oracles, with the columns of the policies
   Grid ledger;    ///< of the best row and of the reference; empty unless asked for
   Grid strata;    ///< the parts of the trace, with their means
+  Grid best;      ///< the best policy by requests in flight
   Grid pairs;     ///< greedy beside probabilistic
 };
 
 /// What ran, and under which cost: one or more lines, without newline.
 [[nodiscard]] std::vector<std::string> preamble(const ReplayResult& result);
 
-/// The sections in the order of the traces, then of the rows; behind them one for every two
-/// replays that are greedy and probabilistic side by side; at the end, where there are several
+/// The sections in the order of the traces, then of the rows; where there are several
+/// concurrencies, one for each of them, and one with the best policies; behind them one for every
+/// two replays that are greedy and probabilistic side by side; at the end, where there are several
 /// traces, one that compares them.
 [[nodiscard]] std::vector<Section> make_sections(const ReplayResult& result,
                                                  const RenderOptions& options);

@@ -70,21 +70,38 @@ Object tool_of(const ReplayResult& result) {
   return out;
 }
 
+std::string json_integers(const std::vector<std::int64_t>& values) {
+  std::string out = "[";
+  for (const std::int64_t value : values) {
+    out += (out.size() > 1 ? ", " : "") + std::to_string(value);
+  }
+  return out + "]";
+}
+
 // What the numbers depend on besides the traces and the policies.
 Object settings_of(const ReplayResult& result) {
-  Object linear;
-  linear.number("draft", result.cost.draft)
-      .number("verify_base", result.cost.verify_base)
-      .number("verify_token", result.cost.verify_token)
-      .number("accept", result.cost.accept);
   Object cost;
-  cost.raw("linear", linear.str());
+  if (result.cost.linear) {
+    Object linear;
+    linear.number("draft", result.cost.linear->draft)
+        .number("verify_base", result.cost.linear->verify_base)
+        .number("verify_token", result.cost.linear->verify_token)
+        .number("accept", result.cost.linear->accept);
+    cost.raw("linear", linear.str());
+  } else {
+    cost.text("table", result.cost.file).text("format", result.cost.format);
+  }
+  cost.text("unit", result.cost.unit)
+      .number("overhead", result.cost.overhead)
+      .raw("buckets", json_integers(result.cost.buckets))
+      .text("width", result.cost.width);
   Object out;
   out.raw("seed", std::to_string(result.seed))
       .integer("repeats", result.repeats)
       .number("confidence", result.confidence)
       .integer("reference", result.reference)
-      .raw("cost", cost.str());
+      .raw("cost", cost.str())
+      .raw("calibration", result.calibration.empty() ? "null" : json_text(result.calibration));
   return out;
 }
 
@@ -157,7 +174,9 @@ Object object_of(const RowIntervals& intervals, double confidence) {
       .raw("verified_per_round", json_range(intervals.verified_per_round))
       .raw("acceptance_rate", json_range(intervals.acceptance_rate))
       .raw("cost_per_round", json_range(intervals.cost_per_round))
+      .raw("cost_per_step", json_range(intervals.cost_per_step))
       .raw("tokens_per_cost", json_range(intervals.tokens_per_cost))
+      .raw("tokens_per_cost_per_user", json_range(intervals.tokens_per_cost_per_user))
       .raw("speedup", json_range(intervals.speedup));
   return out;
 }
@@ -182,6 +201,7 @@ std::string json_ledger(const std::optional<Ledger>& ledger) {
       .number("draft_cost", ledger->draft_cost)
       .number("verify_cost", ledger->verify_cost)
       .number("accept_cost", ledger->accept_cost)
+      .number("overhead_cost", ledger->overhead_cost)
       .number("rounds_without_acceptance", ledger->rounds_without_acceptance)
       .number("rounds_trimmed", ledger->rounds_trimmed)
       .number("break_even_tau", ledger->break_even_tau)
@@ -309,8 +329,14 @@ Object object_of(const PolicyResult& row, double confidence) {
       .number("verified_per_round_on_trajectory", row.verified_per_round_on_trajectory)
       .number("acceptance_rate", row.acceptance_rate)
       .number("cost_per_round", row.cost_per_round)
+      .number("cost_per_step", row.cost_per_step)
       .number("tokens_per_cost", row.tokens_per_cost)
+      .number("tokens_per_cost_per_user", row.tokens_per_cost_per_user)
       .number("speedup", row.speedup)
+      .number("budget", row.budget)
+      .number("padded_tokens", row.padded_tokens)
+      .boolean("pareto", row.pareto)
+      .boolean("walked", row.walked)
       .boolean("off_policy", row.off_policy)
       .number("effective_samples", row.effective_samples)
       .number("tau_se", row.tau_se)
@@ -321,6 +347,47 @@ Object object_of(const PolicyResult& row, double confidence) {
       .boolean("reference", row.is_reference)
       .raw("versus_reference", json_comparison(row.versus))
       .raw("ledger", json_ledger(row.ledger));
+  return out;
+}
+
+Object object_of(const BestPolicy& best, double confidence) {
+  Object interval;
+  interval.number("confidence", confidence)
+      .raw("tokens_per_cost", json_range(best.tokens_per_cost_interval));
+  Object out;
+  out.text("trace", best.trace)
+      .text("verification", best.verification)
+      .raw("sampling", sampling_of(best.sampling).str())
+      .integer("concurrency", best.concurrency)
+      .text("policy", best.policy)
+      .raw("parameters", parameters_of(best.parameters))
+      .number("tokens_per_cost", best.tokens_per_cost)
+      .number("tokens_per_cost_per_user", best.tokens_per_cost_per_user)
+      .number("speedup", best.speedup)
+      .number("budget", best.budget)
+      .number("padded_tokens", best.padded_tokens)
+      .boolean("changes", best.changes)
+      .raw("interval", interval.str());
+  return out;
+}
+
+std::string json_value(const PolicyValue& value) {
+  Object out;
+  out.text("policy", value.policy)
+      .raw("parameters", parameters_of(value.parameters))
+      .number("tokens_per_cost", value.tokens_per_cost);
+  return out.str();
+}
+
+Object object_of(const CalibrationWorth& worth, double) {
+  Object out;
+  out.text("trace", worth.trace)
+      .text("verification", worth.verification)
+      .raw("sampling", sampling_of(worth.sampling).str())
+      .integer("concurrency", worth.concurrency)
+      .raw("before", json_value(worth.before))
+      .raw("after", json_value(worth.after))
+      .raw("oracle_confidence", worth.oracle ? json_value(*worth.oracle) : "null");
   return out;
 }
 
@@ -367,6 +434,9 @@ std::string render_json(const ReplayResult& result) {
   out += "  \"traces\": " + json_array(result.traces, result.confidence) + ",\n";
   out += "  \"positions\": " + json_array(result.positions, result.confidence) + ",\n";
   out += "  \"results\": " + json_array(result.results, result.confidence) + ",\n";
+  out += "  \"best\": " + json_array(result.best, result.confidence) + ",\n";
+  out +=
+      "  \"calibration_worth\": " + json_array(result.calibration_worth, result.confidence) + ",\n";
   out += "  \"pairs\": " + json_array(result.pairs, result.confidence) + ",\n";
   out += "  \"strata\": " + json_array(result.strata, result.confidence) + ",\n";
   out += "  \"strata_means\": " + json_array(result.strata_means, result.confidence) + ",\n";
@@ -388,6 +458,8 @@ std::string render_jsonl(const ReplayResult& result) {
   add("trace", result.traces);
   add("position", result.positions);
   add("result", result.results);
+  add("best", result.best);
+  add("calibration_worth", result.calibration_worth);
   add("pair", result.pairs);
   add("stratum", result.strata);
   add("strata_mean", result.strata_means);

@@ -21,6 +21,7 @@
 #include "report/render.h"
 #include "support/error.h"
 #include "tests/replay/idle_backend.h"
+#include "tests/replay/same_bits.h"
 #include "tests/replay/tiny_trace.h"
 #include "tests/support/temporary_folder.h"
 
@@ -96,21 +97,16 @@ class Cache : public testing::Test {
   int made_ = 0;
 };
 
-/// Bit for bit, so that NaN equals NaN.
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 bool same_table(const OutcomeTable& a, const OutcomeTable& b) {
   return a.block_size == b.block_size && a.repeats == b.repeats && a.greedy == b.greedy &&
          a.has_confidence == b.has_confidence && a.sequence_offsets == b.sequence_offsets &&
          a.slots == b.slots && same_bits(a.beta, b.beta) && same_bits(a.alpha, b.alpha) &&
          same_bits(a.confidence, b.confidence) && a.agreement == b.agreement &&
-         same_bits(a.world_confidence, b.world_confidence) && a.invalid_rows == b.invalid_rows &&
-         a.impossible_tokens == b.impossible_tokens && a.near_ties == b.near_ties &&
-         a.first_problem == b.first_problem;
+         same_bits(a.world_confidence, b.world_confidence) &&
+         same_bits(a.top_probability, b.top_probability) &&
+         same_bits(a.world_top_probability, b.world_top_probability) &&
+         a.invalid_rows == b.invalid_rows && a.impossible_tokens == b.impossible_tokens &&
+         a.near_ties == b.near_ties && a.first_problem == b.first_problem;
 }
 
 /// A replay as bytes, but for what may differ between runs.
@@ -147,12 +143,36 @@ TEST_F(Cache, ASecondReplayWithOtherPoliciesUsesNoBackendAndGivesTheSameBytes) {
   }
 }
 
+TEST_F(Cache, ATableWithoutTopProbabilitiesDoesNotServeARuleThatNeedsThem) {
+  const std::vector<Policy> plain = {FixedLength{2}};
+  const std::vector<Policy> rules = {FixedLength{2}, SoftmaxMin{0.5, 0}};
+  const std::string expected = replay(*cpu_, *trace_, heads_, request_, rules, options_);
+  TableCache cache(folder_);
+  options_.cache = &cache;
+  static_cast<void>(replay(*cpu_, *trace_, heads_, request_, plain, options_));
+  EXPECT_EQ(replay(*cpu_, *trace_, heads_, request_, rules, options_), expected);
+  EXPECT_EQ(cache.made(), 2);
+  IdleBackend idle;
+  EXPECT_EQ(replay(idle, *trace_, heads_, request_, rules, options_), expected);
+  EXPECT_EQ(cache.made(), 2);
+}
+
+TEST_F(Cache, ATableWithTopProbabilitiesIsKeptWhole) {
+  request_.top_probability = true;
+  const OutcomeTable expected = reduce();
+  ASSERT_FALSE(expected.world_top_probability.empty());
+  EXPECT_TRUE(same_table(ask(), expected));
+  EXPECT_TRUE(same_table(ask(), expected));
+  EXPECT_EQ(made_, 2) << "once for itself, once for the cache";
+}
+
 TEST_F(Cache, ARoundsTraceIsKeptToo) {
   trace_ = TraceFile::open(std::string(DSPARK_TRACES) + "/rounds_code_t1.h5");
   heads_ = load_heads(*trace_, "", 0);
   const TraceHeader& header = trace_->header();
   request_.sampling = {header.temperature, header.top_k, header.top_p, "water_filling"};
-  const std::vector<Policy> policies = {FixedLength{4}, Threshold{.threshold = 0.3}};
+  const std::vector<Policy> policies = {FixedLength{4}, Threshold{.threshold = 0.3},
+                                        SoftmaxMin{0.4, 0}};
   TableCache cache(folder_);
   options_.cache = &cache;
   const std::string expected = replay(*cpu_, *trace_, heads_, request_, policies, options_);
@@ -275,6 +295,9 @@ TEST_F(Cache, ATableOfSomethingElseDoesNotServe) {
   request_.worlds = false;
   EXPECT_TRUE(has_to_make());
   request_.worlds = true;
+  request_.top_probability = true;
+  EXPECT_TRUE(has_to_make());
+  request_.top_probability = false;
   heads_.confidence_bias += 1;
   EXPECT_TRUE(has_to_make());
   heads_.confidence_bias -= 1;

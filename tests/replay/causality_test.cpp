@@ -122,6 +122,18 @@ TEST(Causality, EveryPolicyWithALinearCostIsLossless) {
   }
 }
 
+TEST(Causality, AMinimumOfTheTopProbabilityIsCausalAlsoBehindAGate) {
+  for (const double minimum : {0.1, 0.5, 0.9}) {
+    const SoftmaxMin rule{minimum, 0};
+    EXPECT_TRUE(is_causal(length_rule(rule, {}), 8));
+    EXPECT_TRUE(is_lossless(rule, {}, Verification::probabilistic, false, 8));
+    const CostModel model;
+    EXPECT_TRUE(is_lossless_in_steps(Gate{.window = 3, .min_accepted = 1, .wrapped = rule},
+                                     StepPrices(model, Width::ragged, 2, 8), model,
+                                     Verification::probabilistic, false));
+  }
+}
+
 TEST(Causality, ALengthRoundedDownToABucketLooksAheadAndOneRoundedUpDoesNot) {
   const LengthRule threshold = length_rule(Threshold{ThresholdRule::cumulative, 0.3, 0, 0}, {});
   const LengthRule down = [&](const float* c, std::int32_t slots) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "support/error.h"
 #include "tests/replay/random_table.h"
 
 namespace dspark {
@@ -142,6 +143,9 @@ TEST(ClosedLoop, GreedyVerificationNeedsNoWorlds) {
 
 /// Verified per round by looking at every world of every repeat.
 double verified_in_all_worlds(const OutcomeTable& table, const Policy& policy) {
+  const bool top = uses_top_probability(policy);
+  const std::vector<float>& text = top ? table.top_probability : table.confidence;
+  const std::vector<float>& worlds = top ? table.world_top_probability : table.world_confidence;
   const std::vector<double> v = round_starts(table, policy, {});
   const auto block = static_cast<std::size_t>(table.block_size);
   double sum = 0, rounds = 0;
@@ -154,9 +158,8 @@ double verified_in_all_worlds(const OutcomeTable& table, const Policy& policy) {
       for (std::int32_t repeat = 0; repeat < table.repeats; ++repeat) {
         double reach = v[at] / table.repeats;
         for (std::int32_t r = 1; r <= slots + 1; ++r) {
-          std::vector<float> c(
-              table.confidence.begin() + static_cast<std::ptrdiff_t>(at * block),
-              table.confidence.begin() + static_cast<std::ptrdiff_t>((at + 1) * block));
+          std::vector<float> c(text.begin() + static_cast<std::ptrdiff_t>(at * block),
+                               text.begin() + static_cast<std::ptrdiff_t>((at + 1) * block));
           double weight = reach;
           if (r <= slots) {
             const double beta = table.beta[at * block + static_cast<std::size_t>(r) - 1];
@@ -164,7 +167,7 @@ double verified_in_all_worlds(const OutcomeTable& table, const Policy& policy) {
             reach *= beta;
           }
           for (std::int32_t k = r + 1; k <= slots; ++k) {
-            c[static_cast<std::size_t>(k) - 1] = table.world_confidence[static_cast<std::size_t>(
+            c[static_cast<std::size_t>(k) - 1] = worlds[static_cast<std::size_t>(
                 (n * table.repeats + repeat) * worlds_per_repeat(table.block_size) +
                 world_offset(table.block_size, r, k))];
           }
@@ -192,6 +195,29 @@ TEST(ClosedLoop, SkipsOnlyWorldsThatCannotChangeTheLength) {
     }
   }
   EXPECT_NEAR(*closed_loop(table, Sps{}, {}).verified, verified_in_all_worlds(table, Sps{}), 1e-12);
+  for (const double minimum : {0.0, 0.1, 0.3, 0.6, 1.0}) {
+    for (const std::int32_t most : {0, 3}) {
+      const Policy policy = SoftmaxMin{minimum, most};
+      EXPECT_NEAR(*closed_loop(table, policy, {}).verified, verified_in_all_worlds(table, policy),
+                  1e-12)
+          << minimum << " " << most;
+    }
+  }
+}
+
+TEST(ClosedLoop, ARuleOfTopProbabilitiesSeesThemAndNothingElse) {
+  OutcomeTable table = random_table({40, 25}, 5, 3, 8);
+  const Policy rule = SoftmaxMin{0.4, 0};
+  const ClosedLoop loop = closed_loop(table, rule, {});
+  EXPECT_FALSE(loop.exact);
+  EXPECT_GT(*loop.verified_se, 0);
+  std::swap(table.confidence, table.top_probability);
+  std::swap(table.world_confidence, table.world_top_probability);
+  const Policy same = Threshold{ThresholdRule::per_position, 0.4, 0, 0};
+  EXPECT_EQ(closed_loop(table, same, {}).tau, loop.tau);
+  EXPECT_EQ(closed_loop(table, same, {}).verified, loop.verified);
+  table.top_probability.clear();
+  EXPECT_THROW(static_cast<void>(closed_loop(table, rule, {})), Error) << "nothing stands in";
 }
 
 TEST(ClosedLoop, GivesPartsThatAddUpToItsNumbersAndDoNotDependOnWhatWasThere) {

@@ -74,7 +74,7 @@ class Engine {
     }
     const auto slot = static_cast<int>(drafts.size()) + 1;
     const std::int32_t previous = drafts.empty() ? anchor : drafts.back();
-    confidence.push_back(ToyModel::confidence(anchor, slot, previous));
+    confidence.push_back(ToyModel::seen(policy_, setting_, anchor, slot, previous));
     const Law q = ToyModel::draft(setting_, anchor, slot, previous);
     for (std::int32_t v = 0; v < ToyModel::kVocab; ++v) {
       std::vector<std::int32_t> longer = drafts;
@@ -126,7 +126,8 @@ OutcomeTable reduce(const ToySetting& setting, const std::vector<Text>& texts) {
   label.drafts = setting.greedy_drafts ? "greedy" : "sampled";
   ReplayOptions options;
   options.repeats = 400;
-  return reduce_anchors(*backend, *trace, heads, {.sampling = label, .worlds = true}, options);
+  return reduce_anchors(*backend, *trace, heads,
+                        {.sampling = label, .worlds = true, .top_probability = true}, options);
 }
 
 struct Case {
@@ -145,6 +146,9 @@ const std::vector<Policy> kPolicies = {
     Threshold{ThresholdRule::cumulative, 0.45, 0, 0},
     Threshold{ThresholdRule::per_position, 0.6, 0, 0},
     Sps{0, 0, 0},
+    SoftmaxMin{0.42, 0},
+    SoftmaxMin{0.51, 0},
+    SoftmaxMin{0.4, 1},
 };
 
 TEST_P(Enumeration, TextsRoundsAndVerifiedDraftsAreThoseOfTheEngine) {

@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/reduce.h"
+#include "replay/worlds.h"
 #include "support/error.h"
 #include "tests/replay/random_table.h"
+#include "tests/replay/same_bits.h"
 #include "tests/replay/toy_model.h"
 #include "tests/support/temporary_folder.h"
 
@@ -41,6 +42,7 @@ OutcomeTable reduce(const Case& c, const std::vector<ToyModel::Text>& texts, std
       {.sampling = label,
        .verification = c.asked.greedy_target ? Verification::greedy : Verification::probabilistic,
        .worlds = true,
+       .top_probability = true,
        .off_policy = true},
       options);
 }
@@ -59,9 +61,9 @@ Expected expected(const ToySetting& setting, const Policy& policy) {
     const auto i = static_cast<std::size_t>(x);
     if (q1[i] == 0) continue;
     const Law q2 = ToyModel::draft(setting, 0, 2, x), p2 = ToyModel::target(setting, x);
-    const std::array<float, 2> confidence = {ToyModel::confidence(0, 1, 0),
-                                             ToyModel::confidence(0, 2, x)};
-    const std::int32_t length = scheduled_length(policy, confidence.data(), 2, {});
+    const std::array<float, 2> seen = {ToyModel::seen(policy, setting, 0, 1, 0),
+                                       ToyModel::seen(policy, setting, 0, 2, x)};
+    const std::int32_t length = scheduled_length(policy, seen.data(), 2, {});
     const double first = std::min(p1[i], q1[i]);
     double second = 0;
     for (std::size_t j = 0; j < p2.size(); ++j) second += std::min(p2[j], q2[j]);
@@ -88,7 +90,8 @@ TEST_P(OffPolicy, EstimatesAreUnbiased) {
   for (const Policy& policy :
        {Policy{NoSpeculation{}}, Policy{FixedLength{1}}, Policy{FixedLength{2}},
         Policy{Threshold{ThresholdRule::cumulative, 0.45, 0, 0}},
-        Policy{Threshold{ThresholdRule::per_position, 0.6, 0, 0}}, Policy{Sps{0, 0, 0}}}) {
+        Policy{Threshold{ThresholdRule::per_position, 0.6, 0, 0}}, Policy{Sps{0, 0, 0}},
+        Policy{SoftmaxMin{0.42, 0}}, Policy{SoftmaxMin{0.57, 0}}}) {
     SCOPED_TRACE(policy_name(policy));
     const Expected want = expected(c.asked, policy);
     Expected got;
@@ -111,7 +114,7 @@ TEST_P(OffPolicy, EstimatesAreUnbiased) {
     }
     for (std::size_t k = 0; k < 2; ++k) EXPECT_NEAR(got.survival[k], want.survival[k], 1e-6) << k;
     EXPECT_NEAR(got.tau, want.tau, 1e-6);
-    const bool sampled = uses_confidence(policy) && !table.greedy;
+    const bool sampled = signal_of(policy) && !table.greedy;
     EXPECT_NEAR(got.verified, want.verified, sampled ? 0.01 : 1e-9);
     if (verification == Verification::greedy) {
       EXPECT_LE(lo, want.tau + 1e-6);
@@ -130,9 +133,8 @@ TEST_P(OffPolicy, TheTableDoesNotDependOnTheChunk) {
     EXPECT_EQ(parts.importance, whole.importance);
     EXPECT_EQ(parts.agreement, whole.agreement);
     EXPECT_EQ(parts.slots, whole.slots);
-    ASSERT_EQ(parts.world_confidence.size(), whole.world_confidence.size());
-    EXPECT_EQ(0, std::memcmp(parts.world_confidence.data(), whole.world_confidence.data(),
-                             whole.world_confidence.size() * sizeof(float)));
+    EXPECT_TRUE(same_bits(parts.world_confidence, whole.world_confidence));
+    EXPECT_TRUE(same_bits(parts.world_top_probability, whole.world_top_probability));
   }
 }
 

@@ -41,6 +41,11 @@ inline OutcomeTable random_table(const std::vector<std::int64_t>& lengths, std::
     }
     table.sequence_offsets.push_back(table.anchors());
   }
+  const auto fill = [&](std::vector<float>& values, std::size_t count) {
+    while (values.size() < count) values.push_back(static_cast<float>(uniform()));
+  };
+  fill(table.top_probability, table.confidence.size());
+  fill(table.world_top_probability, table.world_confidence.size());
   return table;
 }
 

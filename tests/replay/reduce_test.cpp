@@ -12,6 +12,7 @@
 #include "replay/closed_loop.h"
 #include "support/error.h"
 #include "tests/replay/law.h"
+#include "tests/replay/same_bits.h"
 #include "tests/replay/tiny_trace.h"
 #include "tests/support/temporary_folder.h"
 
@@ -32,6 +33,11 @@ class Oracle {
     return law_of(logits, trace_.temperature, trace_.top_k, trace_.top_p, rule_);
   }
   [[nodiscard]] Law draft(std::int64_t anchor, int slot, std::int32_t previous) const {
+    return law_of(draft_logits(anchor, slot, previous), trace_.temperature, trace_.top_k,
+                  trace_.top_p, rule_);
+  }
+  [[nodiscard]] std::vector<double> draft_logits(std::int64_t anchor, int slot,
+                                                 std::int32_t previous) const {
     std::vector<double> logits(static_cast<std::size_t>(trace_.vocab));
     const auto row = static_cast<std::size_t>(anchor * trace_.block + slot - 1) * logits.size();
     for (std::size_t v = 0; v < logits.size(); ++v) {
@@ -44,7 +50,11 @@ class Oracle {
       }
       logits[v] = static_cast<double>(trace_.draft_logits[row + v]) + bias;
     }
-    return law_of(logits, trace_.temperature, trace_.top_k, trace_.top_p, rule_);
+    return logits;
+  }
+  [[nodiscard]] float top_probability(std::int64_t anchor, int slot, std::int32_t previous) const {
+    const Law law = draft(anchor, slot, previous);
+    return static_cast<float>(*std::max_element(law.begin(), law.end()));
   }
   [[nodiscard]] float confidence(std::int64_t anchor, int slot, std::int32_t previous) const {
     double z = static_cast<double>(trace_.confidence_bias);
@@ -103,7 +113,9 @@ class Oracle {
     const std::function<void(int, std::int32_t, bool, double)> visit =
         [&](int slot, std::int32_t previous, bool on_text, double weight) {
           if (weight == 0) return;
-          c[static_cast<std::size_t>(slot - 1)] = confidence(anchor, slot, previous);
+          c[static_cast<std::size_t>(slot - 1)] = uses_top_probability(policy)
+                                                      ? top_probability(anchor, slot, previous)
+                                                      : confidence(anchor, slot, previous);
           if (slot == count) {
             sum +=
                 weight * std::min<double>(scheduled_length(policy, c.data(), count, {}), left - 1);
@@ -177,7 +189,8 @@ OutcomeTable reduce(const TinyTrace& tiny, TopPRule rule, ReplayOptions options,
       {.sampling = {tiny.temperature, tiny.top_k, tiny.top_p,
                     rule == TopPRule::water_filling ? "water_filling" : "include_crossing"},
        .verification = verification,
-       .worlds = true},
+       .worlds = true,
+       .top_probability = true},
       options);
 }
 
@@ -206,11 +219,15 @@ TEST_P(EverySetting, OutcomesAndVerifiedLengthsAreThoseOfExactEnumeration) {
       EXPECT_NEAR(table.alpha[at], oracle.alpha(n, k), 2e-6) << n << " " << k;
       EXPECT_NEAR(table.confidence[at], oracle.confidence(n, k, oracle.text(n, n + k - 1)), 1e-6)
           << n << " " << k;
+      EXPECT_NEAR(table.top_probability[at],
+                  oracle.top_probability(n, k, oracle.text(n, n + k - 1)), 1e-6)
+          << n << " " << k;
     }
   }
   for (const Policy& policy :
        {Policy{Threshold{ThresholdRule::cumulative, 0.3, 0, 0}},
-        Policy{Threshold{ThresholdRule::per_position, 0.5, 0, 0}}, Policy{Sps{0, 0, 0}}}) {
+        Policy{Threshold{ThresholdRule::per_position, 0.5, 0, 0}}, Policy{Sps{0, 0, 0}},
+        Policy{SoftmaxMin{0.55, 0}}, Policy{SoftmaxMin{0.7, 2}}}) {
     const ClosedLoop loop = closed_loop(table, policy, {});
     const std::vector<double> v = round_starts(table, policy, {});
     double want = 0, rounds = 0;
@@ -244,10 +261,9 @@ TEST(Reduce, ResultsDoNotDependOnChunkOrThreads) {
     EXPECT_EQ(parts.beta, whole.beta) << chunk;
     EXPECT_EQ(parts.alpha, whole.alpha) << chunk;
     EXPECT_EQ(parts.agreement, whole.agreement) << chunk;
-    ASSERT_EQ(parts.world_confidence.size(), whole.world_confidence.size());
-    EXPECT_EQ(0, std::memcmp(parts.world_confidence.data(), whole.world_confidence.data(),
-                             whole.world_confidence.size() * sizeof(float)))
-        << chunk;
+    EXPECT_TRUE(same_bits(parts.world_confidence, whole.world_confidence)) << chunk;
+    EXPECT_TRUE(same_bits(parts.top_probability, whole.top_probability)) << chunk;
+    EXPECT_TRUE(same_bits(parts.world_top_probability, whole.world_top_probability)) << chunk;
   }
 }
 
@@ -259,8 +275,9 @@ TEST(Reduce, TheSeedChangesTheWorldsAndNothingElse) {
   options.seed = 1;
   const OutcomeTable two = reduce(tiny, setting.rule, options);
   EXPECT_EQ(one.beta, two.beta);
-  EXPECT_NE(0, std::memcmp(one.world_confidence.data(), two.world_confidence.data(),
-                           one.world_confidence.size() * sizeof(float)));
+  EXPECT_FALSE(same_bits(one.world_confidence, two.world_confidence));
+  EXPECT_TRUE(same_bits(one.top_probability, two.top_probability));
+  EXPECT_FALSE(same_bits(one.world_top_probability, two.world_top_probability));
 }
 
 TEST(Reduce, GreedyFollowsTheDraftedChain) {
@@ -285,22 +302,13 @@ TEST(Reduce, GreedyFollowsTheDraftedChain) {
     for (int k = 1; k <= oracle.slots(n); ++k) {
       const auto at = static_cast<std::size_t>(n * tiny.block + k - 1);
       EXPECT_NEAR(table.confidence[at], oracle.confidence(n, k, previous), 1e-6);
-      double best = -1e30;
-      std::int32_t draft = -1;
-      for (std::int32_t v = 0; v < tiny.vocab; ++v) {
-        double logit =
-            static_cast<double>(tiny.draft_logits[at * static_cast<std::size_t>(tiny.vocab) +
-                                                  static_cast<std::size_t>(v)]);
-        for (std::int32_t r = 0; r < tiny.rank; ++r) {
-          logit +=
-              static_cast<double>(tiny.w1[static_cast<std::size_t>(previous * tiny.rank + r)]) *
-              static_cast<double>(tiny.w2[static_cast<std::size_t>(v * tiny.rank + r)]);
-        }
-        if (logit > best) {
-          best = logit;
-          draft = v;
-        }
-      }
+      // The first of the largest, and its share of the plain softmax.
+      const std::vector<double> logits = oracle.draft_logits(n, k, previous);
+      const auto best = std::max_element(logits.begin(), logits.end());
+      const auto draft = static_cast<std::int32_t>(best - logits.begin());
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit - *best);
+      EXPECT_NEAR(table.top_probability[at], 1 / sum, 1e-6) << n << " " << k;
       on_text = on_text && draft == oracle.text(n, n + k);
       EXPECT_EQ(table.beta[at], on_text ? 1.0 : 0.0) << n << " " << k;
       accepted += on_text;
@@ -308,6 +316,7 @@ TEST(Reduce, GreedyFollowsTheDraftedChain) {
     }
   }
   EXPECT_GT(accepted, 0);
+  EXPECT_TRUE(table.world_top_probability.empty());
 }
 
 TEST(Reduce, ABlockIsCutBeforeItsFirstInvalidRow) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "backends/cpu/cpu_backend.h"
@@ -16,6 +17,7 @@ namespace {
 /// floor(4 u), every draft is accepted, and each test spoils what it is about.
 struct FlatRounds {
   static constexpr std::int64_t kVocab = 4, kBlock = 2;
+  static constexpr double kTemperature = 2;
   RoundRecords records;
   std::vector<float> draft_logits, target_logits;  ///< [M, P, V], [M, P + 1, V]
 
@@ -51,7 +53,8 @@ struct FlatRounds {
     return draft_logits[(m * 2 + slot) * 4 + token];
   }
 
-  [[nodiscard]] RoundTable replay(std::int64_t chunk = 0) const {
+  [[nodiscard]] RoundTable replay(std::int64_t chunk = 0,
+                                  Verification verification = Verification::probabilistic) const {
     const test::TemporaryFolder folder;
     const std::string path = folder.file("rounds.h5");
     const auto count = static_cast<std::int64_t>(records.request.size());
@@ -59,7 +62,7 @@ struct FlatRounds {
     header.kind = TraceKind::rounds;
     header.vocab_size = header.vocab_size_logical = kVocab;
     header.block_size = kBlock;
-    header.temperature = 1;
+    header.temperature = verification == Verification::greedy ? 0 : kTemperature;
     TraceWriter writer(path, header, count);
     writer.write(records);
     writer.create(RowData::draft_logits, StoredType::f32);
@@ -71,8 +74,8 @@ struct FlatRounds {
     const auto backend = make_cpu_backend(1);
     ReplayOptions options;
     options.chunk = chunk;
-    return replay_rounds(*backend, *trace, Heads{}, {1, 0, 1, "water_filling"},
-                         Verification::probabilistic, options);
+    return replay_rounds(*backend, *trace, Heads{}, {header.temperature, 0, 1, "water_filling"},
+                         verification, options, true);
   }
 };
 
@@ -151,6 +154,31 @@ TEST(RoundsReplay, AnInvalidRowCutsItsBlock) {
   }
 }
 
+TEST(RoundsReplay, TopProbabilitiesAreThoseOfTheDraftLawsOrOfThePlainSoftmaxOfGreedyOnes) {
+  FlatRounds rounds;
+  rounds.add();
+  const std::size_t sharp = rounds.add();
+  rounds.draft(sharp, 0, 0) = 4;
+  rounds.draft(sharp, 1, 1) = -2;
+  const std::size_t invalid = rounds.add();
+  rounds.draft(invalid, 1, 0) = kNaN;
+  for (const Verification verification : {Verification::probabilistic, Verification::greedy}) {
+    SCOPED_TRACE(verification_name(verification));
+    const double t =
+        verification == Verification::greedy ? 1 : FlatRounds::kTemperature;  // of the softmax
+    for (const std::int64_t chunk : {0, 1, 2}) {
+      const std::vector<float> top = rounds.replay(chunk, verification).top_probability;
+      ASSERT_EQ(top.size(), 6u);
+      EXPECT_EQ(top[0], 0.25f);
+      EXPECT_EQ(top[1], 0.25f);
+      EXPECT_NEAR(top[2], 1 / (1 + 3 * std::exp(-4 / t)), 1e-6);
+      EXPECT_NEAR(top[3], 1 / (3 + std::exp(-2 / t)), 1e-6);
+      EXPECT_EQ(top[4], 0.25f);
+      EXPECT_TRUE(std::isnan(top[5]));
+    }
+  }
+}
+
 TEST(RoundsReplay, WithoutAValidFirstRowThereIsNothingToReplay) {
   FlatRounds rounds;
   rounds.target(rounds.add(), 0, 1) = kNaN;
@@ -181,6 +209,16 @@ TEST(RoundsEvaluation, AShorterLengthCutsWhatWasAccepted) {
       evaluate_rounds(table, Threshold{ThresholdRule::per_position, 0.5, 0, 0}, {});
   EXPECT_DOUBLE_EQ(*threshold.verified_per_round, (2 + 1) / 2.0);
   EXPECT_DOUBLE_EQ(*threshold.tau, (3 + 1) / 2.0);
+}
+
+TEST(RoundsEvaluation, ARuleOfTopProbabilitiesSeesThoseAndNotConfidences) {
+  RoundTable table = table_of({{.slots = 3, .accepted = 2}, {.slots = 3, .accepted = 0}},
+                              std::vector<float>(6, 0.9f));
+  EXPECT_THROW(static_cast<void>(evaluate_rounds(table, SoftmaxMin{0.5, 0}, {})), Error);
+  table.top_probability = {0.6f, 0.4f, 0.9f, 0.9f, 0.7f, 0.5f};
+  const PolicyResult row = evaluate_rounds(table, SoftmaxMin{0.5, 0}, {});
+  EXPECT_DOUBLE_EQ(*row.verified_per_round, (1 + 3) / 2.0);
+  EXPECT_DOUBLE_EQ(*row.tau, (2 + 1) / 2.0);
 }
 
 TEST(RoundsEvaluation, CensoredRoundsGiveABracketOnlyWhereALengthReachesPastThem) {

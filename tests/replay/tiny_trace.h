@@ -21,6 +21,7 @@ struct TinyTrace {
   std::vector<float> draft_logits, target_logits, draft_hidden;  ///< [N, P, V], [N, V], [N, P, H]
   std::vector<float> w1, w2, confidence_weight;                  ///< [V, R], [V, R], [H + R]
   float confidence_bias = 0.25f;
+  bool has_confidence = true;  ///< else neither draft_hidden nor a confidence head
 
   [[nodiscard]] std::int64_t anchors() const { return offsets.back(); }
 
@@ -62,8 +63,10 @@ struct TinyTrace {
     header.top_p = top_p;
     TraceWriter writer(path, header, anchors());
     writer.write(AnchorTokens{offsets, tokens, last_tokens});
-    writer.create(RowData::draft_hidden, StoredType::f32);
-    writer.append(RowData::draft_hidden, draft_hidden.data(), anchors());
+    if (has_confidence) {
+      writer.create(RowData::draft_hidden, StoredType::f32);
+      writer.append(RowData::draft_hidden, draft_hidden.data(), anchors());
+    }
     writer.create(RowData::draft_logits, StoredType::f32);
     writer.append(RowData::draft_logits, draft_logits.data(), anchors());
     writer.create(RowData::target_logits, StoredType::f32);
@@ -74,8 +77,10 @@ struct TinyTrace {
     };
     head(HeadData::markov_w1, w1, vocab);
     head(HeadData::markov_w2, w2, vocab);
-    head(HeadData::confidence_weight, confidence_weight, hidden + rank);
-    head(HeadData::confidence_bias, {confidence_bias}, 1);
+    if (has_confidence) {
+      head(HeadData::confidence_weight, confidence_weight, hidden + rank);
+      head(HeadData::confidence_bias, {confidence_bias}, 1);
+    }
     writer.commit();
   }
 };

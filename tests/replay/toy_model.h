@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policy/policy.h"
 #include "replay/outcome_table.h"
 #include "tests/replay/law.h"
 #include "tests/replay/tiny_trace.h"
@@ -54,6 +55,14 @@ class ToyModel {
             static_cast<double>(kHiddenState[index(anchor)][index(slot - 1)]) +
         static_cast<double>(kConfidenceWeight[1]) * static_cast<double>(kW1[index(previous)]);
     return static_cast<float>(1 / (1 + std::exp(-z)));
+  }
+  /// What `policy` sees of that draft: its confidence, or the largest probability of its law (of
+  /// the plain softmax where drafts are greedy).
+  [[nodiscard]] static float seen(const Policy& policy, const ToySetting& setting,
+                                  std::int32_t anchor, int slot, std::int32_t previous) {
+    if (!uses_top_probability(policy)) return confidence(anchor, slot, previous);
+    const Law law = draft(setting.greedy_drafts ? ToySetting{} : setting, anchor, slot, previous);
+    return static_cast<float>(*std::max_element(law.begin(), law.end()));
   }
   [[nodiscard]] static double probability(const ToySetting& setting, const Text& text) {
     double p = 1;
@@ -145,9 +154,11 @@ inline OutcomeTable only_sequence(const OutcomeTable& table, std::size_t s) {
   out.sequence_offsets = {0, end - first};
   cut(out.slots, 1);
   for (auto* values : {&out.beta, &out.alpha, &out.importance}) cut(*values, table.block_size);
-  cut(out.confidence, table.block_size);
+  for (auto* values : {&out.confidence, &out.top_probability}) cut(*values, table.block_size);
   cut(out.agreement, table.block_size);
-  cut(out.world_confidence, table.repeats * worlds_per_repeat(table.block_size));
+  for (auto* values : {&out.world_confidence, &out.world_top_probability}) {
+    cut(*values, table.repeats * worlds_per_repeat(table.block_size));
+  }
   return out;
 }
 
