@@ -251,7 +251,10 @@ void set_confidence_temperatures(CostTable& profile, std::span<const double> tem
 class Export {
  public:
   Export(const ReplayResult& result, const CostModel& cost, std::span<const double> temperatures)
-      : result_(result), temperatures_(temperatures), tables_(make_tables(result, cost)) {
+      : result_(result),
+        cost_(cost),
+        temperatures_(temperatures),
+        tables_(make_tables(result, cost)) {
     context_.cost = result.cost;
     context_.linear = cost.linear();
     context_.calibrated = !temperatures.empty();
@@ -267,8 +270,8 @@ class Export {
     about_.push_back({kReadme, "this page"});
     std::sort(about_.begin(), about_.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
-    files_.push_back(
-        {kReadme, export_readme({result_, context_, settings_, about_, tables_, temperatures_})});
+    files_.push_back({kReadme, export_readme({result_, cost_, context_, settings_, about_, tables_,
+                                              temperatures_})});
     std::sort(files_.begin(), files_.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     return std::move(files_);
@@ -339,6 +342,7 @@ class Export {
   }
 
   const ReplayResult& result_;
+  const CostModel& cost_;
   std::span<const double> temperatures_;
   std::vector<ExportedTable> tables_;
   EngineContext context_;

@@ -1,8 +1,10 @@
 #include "report/export_readme.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "report/layout.h"
@@ -153,22 +155,49 @@ void append_setting(std::string& out, const ExportPage& page, const ExportSettin
   }
 }
 
-std::string cost_text(const CostSummary& cost, const EngineContext& context) {
-  if (!cost.linear) {
-    return fmt::format("the table {} ({}), in {}", shown_file(cost.file), escape_text(cost.format),
-                       escape_text(cost.unit));
+std::string drafts_text(const CostModel& cost, const ReplayResult& result) {
+  std::set<std::int32_t> requests;
+  for (const PolicyResult& row : result.results) requests.insert(row.concurrency);
+  std::string out;
+  for (const std::int32_t count : requests) {
+    out += fmt::format("{}{} for {}", out.empty() ? "" : ", ", shortest(cost.draft(count)),
+                       counted(count, "request"));
   }
-  std::string out = fmt::format(
-      "linear, in a unit of its own: draft {}, verify_base {}, verify_token {}, accept {}",
-      shortest(cost.linear->draft), shortest(cost.linear->verify_base),
-      shortest(cost.linear->verify_token), shortest(cost.linear->accept));
-  if (!context.linear) out += ", with the draft times, overhead and captured sizes that were set";
   return out;
 }
 
-std::string temperatures_text(std::span<const double> temperatures) {
+std::string cost_text(const ExportPage& page) {
+  const CostSummary& cost = page.result.cost;
+  if (page.context.linear) {
+    return fmt::format(
+        "linear, in a unit of its own: draft {}, verify_base {}, verify_token {}, accept {}",
+        shortest(page.context.linear->draft), shortest(page.context.linear->verify_base),
+        shortest(page.context.linear->verify_token), shortest(page.context.linear->accept));
+  }
   std::string out;
-  for (const double value : temperatures) out += (out.empty() ? "" : ", ") + shortest(value);
+  if (cost.linear) {
+    out = fmt::format("linear, in a unit of its own: verify_base {}, verify_token {}, accept {}",
+                      shortest(cost.linear->verify_base), shortest(cost.linear->verify_token),
+                      shortest(cost.linear->accept));
+  } else {
+    out = fmt::format("the table {} ({}), in {}", shown_file(cost.file), escape_text(cost.format),
+                      escape_text(cost.unit));
+  }
+  out += fmt::format("; drafting {}; overhead {}", drafts_text(page.cost, page.result),
+                     shortest(page.cost.overhead()));
+  const std::vector<std::int64_t>& buckets = page.cost.buckets();
+  if (!buckets.empty()) out += fmt::format("; tokens rounded up to {}", fmt::join(buckets, ", "));
+  return out;
+}
+
+std::string confidences_text(const ExportPage& page) {
+  if (page.temperatures.empty()) return "Confidences as recorded, without calibration";
+  std::string out = "Confidences calibrated";
+  if (!page.result.calibration.empty()) out += " by " + shown_file(page.result.calibration);
+  out += ", temperatures ";
+  for (std::size_t i = 0; i < page.temperatures.size(); ++i) {
+    out += (i == 0 ? "" : ", ") + shortest(page.temperatures[i]);
+  }
   return out;
 }
 
@@ -182,11 +211,9 @@ void append_assumptions(std::string& out, const ExportPage& page) {
                     shortest(trace.temperature),
                     trace.domain.empty() ? "" : ", " + escape_text(trace.domain)));
   }
-  add("Cost of a step: " + cost_text(result.cost, page.context));
+  add("Cost of a step: " + cost_text(page));
   add(fmt::format("Width of a verify forward: {}", escape_text(result.cost.width)));
-  add(page.temperatures.empty()
-          ? std::string("Confidences as recorded, without calibration")
-          : "Confidences calibrated by the temperatures " + temperatures_text(page.temperatures));
+  add(confidences_text(page));
   add(fmt::format("dspark-replay {}, seed {}, {} sampled worlds of each block; intervals at {}",
                   escape_text(result.version), result.seed, result.repeats,
                   level_text(result.confidence)));

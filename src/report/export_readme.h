@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/cost_model.h"
 #include "replay/result.h"
 #include "report/export_choices.h"
 #include "report/export_tables.h"
@@ -28,6 +29,7 @@ struct ExportedTable {
 /// What README.md tells.
 struct ExportPage {
   const ReplayResult& result;
+  const CostModel& cost;
   const EngineContext& context;
   const std::vector<ExportSetting>& settings;
   const std::vector<ExportedFile>& files;

@@ -245,6 +245,33 @@ TEST(Export, KeepsHostileNamesOnTheirLine) {
   EXPECT_TRUE(contains(content_of(files, "README.md"), "a'\\\\n$(x)\\|\\\\xff.h5"));
 }
 
+TEST(Export, TellsWhatWasAssumed) {
+  CostModel cost = example("trtllm");
+  cost.set_draft({{1, 0.5}, {8, 2.25}});
+  cost.set_overhead(0.125);
+  cost.set_buckets({8, 64});
+  ReplayResult result = table_result(cost, {fixed(7, 1, 0.5), fixed(7, 8, 0.6)});
+  result.calibration = "folder/sts.json";
+  result.seed = 17;
+  result.confidence = 0.9;
+  result.cost.width = "uniform";
+  const std::vector<double> temperatures = {1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7};
+  const auto files = export_settings(result, cost, temperatures);
+  const std::string& page = content_of(files, "README.md");
+  for (const char* line :
+       {"- Trace code.h5: anchors, vocabulary 8192, block size 7, recorded at temperature 1",
+        "- Cost of a step: the table table.json (trtllm), in ms; drafting 0.5 for 1 request, 2.25 "
+        "for 8 requests; overhead 0.125; tokens rounded up to 8, 64",
+        "- Width of a verify forward: uniform",
+        "- Confidences calibrated by sts.json, temperatures 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7",
+        "- dspark-replay 0.1.0, seed 17, 4 sampled worlds of each block; intervals at 90 %"}) {
+    EXPECT_TRUE(has_line(page, line)) << line << '\n' << page;
+  }
+  EXPECT_TRUE(has_line(content_of(linear_export({fixed(7, 1, 0.5)}), "README.md"),
+                       "- Cost of a step: linear, in a unit of its own: draft 0.5, verify_base 1, "
+                       "verify_token 0.45, accept 0.02"));
+}
+
 // --- gains ---
 
 TEST(Export, TellsGainsWithTheirIntervals) {
