@@ -30,7 +30,6 @@ class Output {
 
  private:
   enum class Kind { standard_output, regular_file, device };
-  void write_file(std::string_view text) const;
   Kind kind_ = Kind::standard_output;
   std::string given_;   ///< as the user gave it, for messages
   std::string target_;  ///< `given_` with symbolic links followed

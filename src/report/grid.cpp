@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "report/words.h"
 #include "support/text.h"
 
 namespace dspark {
@@ -86,38 +87,6 @@ void add_ranges(Grid& grid, const std::string& header, const std::optional<int>&
                           : kMissing);
   }
   add_text(grid, header, std::move(cells), true);
-}
-
-std::string level_text(double confidence) { return shortest(100 * confidence) + " %"; }
-
-std::string parameter_text(const ParameterValue& value) {
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* number = std::get_if<double>(&value)) {
-    return std::isfinite(*number) ? shortest(*number) : kMissing;
-  }
-  return escape_text(std::get<std::string>(value));
-}
-
-// The policy of a row, or of a pair of them, in the words of a policy file.
-template <class Row>
-std::string policy_text(const Row& row) {
-  std::string out = escape_text(row.policy);
-  for (const auto& [name, value] : row.parameters) {
-    out += fmt::format(" {}={}", escape_text(name), parameter_text(value));
-  }
-  return out;
-}
-
-// "temperature 0.7, top_k 40", with what is not the default.
-std::string setting_text(const SamplingLabel& sampling, bool greedy_verification) {
-  std::string out = fmt::format("temperature {}", shortest(sampling.temperature));
-  if (sampling.top_k > 0) out += fmt::format(", top_k {}", sampling.top_k);
-  if (sampling.top_p < 1 || sampling.top_p_rule != "water_filling") {
-    out +=
-        fmt::format(", top_p {} ({})", shortest(sampling.top_p), escape_text(sampling.top_p_rule));
-  }
-  if (sampling.drafts == "greedy" && !greedy_verification) out += ", greedy drafts";
-  return out;
 }
 
 Grid positions_grid(const std::vector<const PositionResult*>& rows, double confidence) {
