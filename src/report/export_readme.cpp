@@ -70,7 +70,11 @@ bool is_within_noise(const PolicyResult& row) {
 std::string notes_of(const PolicyResult& row) {
   std::string out;
   const auto add = [&](const char* note) { out += (out.empty() ? "" : ", ") + std::string(note); };
-  if (is_within_noise(row)) add("within noise of no speculation");
+  if (is_within_noise(row)) {
+    add("within noise of no speculation");
+  } else if (row.speedup && *row.speedup < 1) {
+    add("worse than no speculation");
+  }
   if (!row.lossless) add("not lossless");
   if (row.tau_lo && row.tau_hi && *row.tau_lo < *row.tau_hi) add("some rounds censored");
   return out;

@@ -303,6 +303,15 @@ TEST(Export, MarksRowsWithinNoiseOfNoSpeculation) {
   EXPECT_TRUE(contains(content_of(files, "edge_llm.sh"), "within noise of no speculation"));
 }
 
+TEST(Export, MarksRowsWorseThanNoSpeculation) {
+  PolicyResult full = fixed(7, 1, 0.5);
+  full.speedup = 0.8;
+  full.intervals.speedup = Range{0.75, 0.85};
+  const auto files = linear_export({none(1, 0.625), full});  // DeepSpec has nothing else to run
+  EXPECT_TRUE(contains(readme_row(files, "1", "DeepSpec"), "worse than no speculation"));
+  EXPECT_FALSE(contains(readme_row(files, "1", "DeepSpec"), "noise"));
+}
+
 TEST(Export, HasNoIntervalWhereNoneOfTheTwoRowsIsTheReference) {
   const auto files = linear_export({none(1, 0.4), fixed(7, 1, 0.5), cumulative(0.3, 1, 1, 0.6)});
   EXPECT_TRUE(contains(readme_row(files, "1", "TensorRT-Edge-LLM"), "| - | - | +20.0 % |"));
