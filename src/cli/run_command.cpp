@@ -11,6 +11,7 @@
 #include "calibration/calibration.h"
 #include "cli/cache_folder.h"
 #include "cli/command_line.h"
+#include "cli/export_folder.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/messages.h"
@@ -49,6 +50,7 @@ struct RunOptions {
   bool ledger = false;
   std::optional<std::string> cost;
   std::optional<std::string> calibration;
+  std::optional<std::string> export_to;
   bool allow_flat_cost = false;
 };
 
@@ -122,10 +124,15 @@ CostSummary summary_of(const Plan& plan) {
   return summary;
 }
 
-/// The temperatures of --calibration for a trace; none without it.
-std::vector<double> calibration_of(const RunOptions& options, const TraceFile& trace) {
-  if (!options.calibration) return {};
-  return read_calibration(*options.calibration, trace.header().block_size).temperatures;
+/// Before any work on a trace: one temperature per draft.
+void check_calibration(const std::string& file, const std::vector<double>& temperatures,
+                       const TraceHeader& trace) {
+  const auto block_size = static_cast<std::size_t>(trace.block_size);
+  if (temperatures.empty() || temperatures.size() == block_size) return;
+  throw policy_error(file,
+                     fmt::format("there are {} temperatures, and {} has blocks of {} drafts",
+                                 temperatures.size(), trace.file, block_size),
+                     "calibrate on traces of this drafter");
 }
 
 /// A trace under several settings is one trace: what they count are the same rows, not more of
@@ -142,7 +149,9 @@ void merge_counts(TraceSummary& into, const TraceSummary& from) {
 }
 
 ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& plan,
-                               const RunOptions& options, const Output& output, TableCache* cache,
+                               const RunOptions& options, const Output& output,
+                               const std::vector<double>& temperatures,
+                               const std::optional<ExportFolder>& folder, TableCache* cache,
                                Messages& messages) {
   ReplayResult result;
   result.version = version();
@@ -166,12 +175,16 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.notice = [&](const std::string& line) { messages.tell(line); };
 
   std::unique_ptr<Backend> backend;
+  for (const Recording& recording : recordings) {
+    check_calibration(result.calibration, temperatures, recording.trace->header());
+  }
   for (Recording& recording : recordings) {
     if (recording.settings.empty()) continue;
     TraceFile& trace = *recording.trace;
     // Heads are large and held for one trace at a time.
     const Heads heads = load_heads(trace, options.common.heads, options.common.memory_budget);
     output.refuse_inputs({heads.file});
+    if (folder) folder->refuse_inputs({heads.file});
     const std::vector<Policy> policies =
         policies_for(plan, trace, heads, options.allow_flat_cost, messages);
     check_reference(options.reference, policies, trace.header().file);
@@ -194,7 +207,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
                     .cost = plan.model,
                     .concurrency = plan.concurrency,
                     .width = plan.width,
-                    .calibration = calibration_of(options, trace),
+                    .calibration = temperatures,
                     .off_policy = setting.off_policy},
                    replay_options, counted, result);
       merge_counts(summary, counted);
@@ -246,7 +259,10 @@ class RunCommand : public Command {
               "Cost table of an engine, in place of the policy file's cost (see 'cost')"),
         calibration_(app, "--calibration", "FILE",
                      "Temperatures of the confidences (see 'calibrate'); also tells what they are "
-                     "worth") {
+                     "worth"),
+        export_(app, "--export", "DIR",
+                "Write the best policies as settings of each engine to DIR; README.md says what "
+                "they are worth and what goes where") {
     add_trace_arguments(app, traces_, "Traces to replay (HDF5)");
     app.add_flag("--print-policy", print_policy_,
                  "Print the resolved policy file and exit; needs no trace");
@@ -263,6 +279,11 @@ class RunCommand : public Command {
     const RunOptions options = checked_options();
     const Output output(options.common.output);
     output.refuse_inputs(inputs_of(options));
+    std::optional<ExportFolder> folder;
+    if (options.export_to && !options.print_policy) {
+      folder.emplace(*options.export_to);
+      folder->refuse_inputs(inputs_of(options));
+    }
     const std::unique_ptr<TableCache> cache =
         open_cache(options.print_policy ? std::nullopt : options.cache);
 
@@ -275,12 +296,17 @@ class RunCommand : public Command {
 
     Messages messages(options.common.quiet);
     check_cost(plan, options.allow_flat_cost, messages);
-    if (options.calibration) static_cast<void>(read_calibration(*options.calibration));
+    const std::vector<double> temperatures =
+        options.calibration ? read_calibration(*options.calibration).temperatures
+                            : std::vector<double>();
     std::vector<Recording> recordings = open_recordings(options.traces, plan, messages);
-    ReplayResult result =
-        replay_recordings(recordings, plan, options, output, cache.get(), messages);
+    ReplayResult result = replay_recordings(recordings, plan, options, output, temperatures, folder,
+                                            cache.get(), messages);
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (folder) {
+      folder->write(export_settings(result, plan.model, temperatures));
+    }
     output.write(render(result, options.common.format, {.ledger = options.ledger}));
     return exit_code_for(result, options.strict);
   }
@@ -307,6 +333,7 @@ class RunCommand : public Command {
     options.ledger = ledger_;
     options.cost = cost_.text();
     options.calibration = calibration_.text();
+    options.export_to = export_.text();
     options.allow_flat_cost = allow_flat_cost_;
     for (const auto& [flag, path] :
          {std::pair(&cost_, &options.cost), std::pair(&calibration_, &options.calibration)}) {
@@ -332,7 +359,8 @@ class RunCommand : public Command {
   }
 
   CommonFlags common_;
-  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_, cost_, calibration_;
+  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_, cost_, calibration_,
+      export_;
   std::vector<std::string> traces_;
   bool print_policy_ = false;
   bool strict_ = false;

@@ -152,6 +152,11 @@ std::vector<PolicyResult> confident_rows(const ReplayJob& job, const ReplayOptio
   std::erase_if(confident.policies, [](const Policy& policy) {
     return !uses_confidence(policy) && !std::holds_alternative<OracleConfidence>(policy);
   });
+  // What true probabilities would be worth is always told.
+  const bool has_oracle = std::any_of(
+      confident.policies.begin(), confident.policies.end(),
+      [](const Policy& policy) { return std::holds_alternative<OracleConfidence>(policy); });
+  if (!has_oracle) confident.policies.emplace_back(OracleConfidence{});
   ReplayOptions quiet = options;
   quiet.note = nullptr;
   quiet.reference = 1;
