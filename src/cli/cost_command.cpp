@@ -24,8 +24,9 @@
 namespace dspark {
 namespace {
 
-constexpr std::array kWritten = {CostFormat::sglang_1d, CostFormat::sglang_2d, CostFormat::trtllm,
-                                 CostFormat::vllm_ascend, CostFormat::rows};
+constexpr std::array kWritten = {CostFormat::sglang_1d,   CostFormat::sglang_2d, CostFormat::trtllm,
+                                 CostFormat::vllm_ascend, CostFormat::rows,      CostFormat::mlx,
+                                 CostFormat::trtllm_exact};
 
 std::optional<CostFormat> format_of(const ValueFlag& flag) {
   const std::optional<std::string> text = flag.text();
@@ -55,8 +56,8 @@ class CostCommand : public Command {
   explicit CostCommand(CLI::App& app)
       : common_(app),
         to_(app, "--to", "FORMAT",
-            "Convert: sglang-1d, sglang-2d, trtllm, vllm-ascend, rows. What changes is told on "
-            "standard error"),
+            "Convert: sglang-1d, sglang-2d, trtllm, vllm-ascend, rows; mlx and trtllm-exact from "
+            "themselves alone. What changes is told on standard error"),
         per_request_(app, "--tokens-per-request", "N",
                      "Tokens that each request verifies, its anchor included: needed where a table "
                      "knows the requests and the format of --to does not"),

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "cli/json_documents.h"
 #include "report/layout.h"
 #include "support/error.h"
 #include "support/text.h"
@@ -14,7 +14,7 @@
 namespace dspark {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonObject;
 
 // One number of a table.
 struct Probe {
@@ -114,38 +114,6 @@ void add_report(Json& out, const CostReport& report) {
     entry["what"] = escape_text(problem.what);
     out["problems"].push_back(std::move(entry));
   }
-}
-
-Json json_header() {
-  Json header;
-  header["format"] = "dspark-cost";
-  header["format_version"] = 1;
-  return header;
-}
-
-std::string as_json(const std::vector<CostReport>& reports) {
-  Json out = json_header();
-  out["tables"] = Json::array();
-  for (const CostReport& report : reports) {
-    Json table;
-    add_report(table, report);
-    out["tables"].push_back(std::move(table));
-  }
-  return out.dump(2) + "\n";
-}
-
-std::string as_jsonl(const std::vector<CostReport>& reports) {
-  Json header;
-  header["type"] = "header";
-  header.update(json_header());
-  std::string text = header.dump() + "\n";
-  for (const CostReport& report : reports) {
-    Json table;
-    table["type"] = "table";
-    add_report(table, report);
-    text += table.dump() + "\n";
-  }
-  return text;
 }
 
 // --- CSV: one row per probe ---
@@ -295,9 +263,9 @@ std::string render_costs(const std::vector<CostReport>& reports, OutputFormat fo
     case OutputFormat::csv:
       return as_csv(reports);
     case OutputFormat::json:
-      return as_json(reports);
+      return json_document("dspark-cost", "tables", reports, add_report);
     case OutputFormat::jsonl:
-      return as_jsonl(reports);
+      return json_lines("dspark-cost", "table", reports, add_report);
   }
   throw internal_error("render_costs", "unknown format");
 }

@@ -6,18 +6,18 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "cli/json_documents.h"
 #include "support/error.h"
 #include "support/text.h"
 
 namespace dspark {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonObject;
 using Cells = std::vector<std::string>;
 
 const char* severity_name(Severity severity) {
@@ -107,38 +107,6 @@ void add_report(Json& out, const TraceReport& report) {
   }
   out["problems"] = Json::array();
   for (const Problem& problem : report.problems) out["problems"].push_back(json_problem(problem));
-}
-
-Json json_header() {
-  Json header;
-  header["format"] = "dspark-inspect";
-  header["format_version"] = 1;
-  return header;
-}
-
-std::string as_json(const std::vector<TraceReport>& reports) {
-  Json out = json_header();
-  out["traces"] = Json::array();
-  for (const TraceReport& report : reports) {
-    Json trace;
-    add_report(trace, report);
-    out["traces"].push_back(std::move(trace));
-  }
-  return out.dump(2) + "\n";
-}
-
-std::string as_jsonl(const std::vector<TraceReport>& reports) {
-  Json header;
-  header["type"] = "header";
-  header.update(json_header());
-  std::string text = header.dump() + "\n";
-  for (const TraceReport& report : reports) {
-    Json trace;
-    trace["type"] = "trace";
-    add_report(trace, report);
-    text += trace.dump() + "\n";
-  }
-  return text;
 }
 
 // --- CSV: one row per trace ---
@@ -378,9 +346,9 @@ std::string render_inspection(const std::vector<TraceReport>& reports, OutputFor
     case OutputFormat::csv:
       return as_csv(reports);
     case OutputFormat::json:
-      return as_json(reports);
+      return json_document("dspark-inspect", "traces", reports, add_report);
     case OutputFormat::jsonl:
-      return as_jsonl(reports);
+      return json_lines("dspark-inspect", "trace", reports, add_report);
   }
   throw internal_error("render_inspection", "unknown format");
 }

@@ -354,14 +354,16 @@ bool needs_tokens_per_request(const CostTable& table, CostFormat to) {
 
 CostConversion convert_cost_table(const CostTable& table, CostFormat to,
                                   std::optional<std::int64_t> tokens_per_request) {
-  if (to == CostFormat::trtllm_exact || to == CostFormat::mlx) {
-    throw policy_error(table.file, fmt::format("{} is only read", cost_format_name(to)),
-                       "its file belongs to the machine that made it");
-  }
   CostConversion conversion;
   if (to == table.format) {
     conversion.table = table;
     return conversion;
+  }
+  if (to == CostFormat::trtllm_exact || to == CostFormat::mlx) {
+    throw policy_error(
+        table.file,
+        fmt::format("a table in the format {} is made of no other", cost_format_name(to)),
+        "its file belongs to the machine that made it");
   }
   const bool needed = needs_tokens_per_request(table, to);
   if (needed && !tokens_per_request) {

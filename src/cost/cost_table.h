@@ -85,6 +85,9 @@ struct CostTable {
   std::optional<double> min_predicted_gain;   ///< trtllm, trtllm_exact: a setting of the policy
   std::optional<CostDrainGuard> drain_guard;  ///< trtllm_exact
   std::vector<std::string> notes;             ///< what was chosen when reading
+  /// mlx, trtllm_exact: the whole file as it was read. It belongs to the machine that made it, so
+  /// it is written back as it is and made from nothing else.
+  std::string document;
   /// Top-level entries that have no part in the cost (key, JSON): written back in the same format.
   std::vector<std::pair<std::string, std::string>> carried;
 };
@@ -104,7 +107,7 @@ inline constexpr std::int64_t kMaxCostTokens = 1'000'000'000;
                                          const std::string& entry = {});
 
 /// The table as a file of its own format that reads back to the same numbers. Throws
-/// Error(internal) for the formats that are only read (trtllm_exact, mlx).
+/// Error(internal) for trtllm_exact and mlx where the table is not one that was read.
 [[nodiscard]] std::string write_cost_table(const CostTable& table);
 
 }  // namespace dspark

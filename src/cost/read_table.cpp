@@ -676,6 +676,9 @@ CostTable parse_cost_table(std::string_view text, const std::string& name,
   }
   CostTable table = read_as(format, root, entry);
   table.file = name;
+  if (format == CostFormat::mlx || format == CostFormat::trtllm_exact) {
+    table.document = document.dump(2) + "\n";
+  }
   return table;
 }
 

@@ -127,8 +127,10 @@ std::string write_cost_table(const CostTable& table) {
       break;
     case CostFormat::trtllm_exact:
     case CostFormat::mlx:
-      throw internal_error("write_cost_table",
-                           fmt::format("{} is only read", cost_format_name(table.format)));
+      if (!table.document.empty()) return table.document;
+      throw internal_error("write_cost_table", fmt::format("a table in the format {} is written "
+                                                           "back, not made",
+                                                           cost_format_name(table.format)));
   }
   for (const auto& [key, value] : table.carried) out.add(key, value);
   return out.text();

@@ -109,9 +109,9 @@ struct Algorithm1 {
 struct GlobalBudget {
   std::int32_t lag = 0;  ///< steps by which the confidences that set it are old: 0, 1 or 2
   double min_gain = 0;   ///< everything is verified unless the best is better by this fraction
-  std::int32_t min_length = 0;      ///< as in Algorithm1
+  std::int32_t min_length = 0;           ///< as in Algorithm1
   std::vector<std::int32_t> tiers = {};  ///< if any: only totals of R·t drafts; ascending
-  bool fill_buckets = false;        ///< SGLang's align flag: a captured size is filled with drafts
+  bool fill_buckets = false;  ///< SGLang's align flag: a captured size is filled with drafts
   bool operator==(const GlobalBudget&) const = default;
 };
 
