@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "cli/output.h"
@@ -45,12 +47,26 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+// True for a folder that an export was written to.
+bool is_export(const std::string& folder) {
+  std::ifstream readme(file_in(folder, "README.md"));
+  std::string title;
+  return std::getline(readme, title) && title == kExportTitle;
+}
+
 void check_folder(const std::string& path) {
   if (!is_folder(path)) throw cannot_use(path, "cannot be created", ENOTDIR);
   if (const int error = probe_whole_file(file_in(path, "probe")); error != 0) {
     throw cannot_use(path, "cannot be written to", error);
   }
-  for (const std::string& file : replaceable_files(path)) {
+  const std::vector<std::string> files = replaceable_files(path);
+  if (!files.empty() && !is_export(path)) {
+    throw usage_error(
+        described(path),
+        "it has " + files.front() + ", which no export wrote and this one would replace",
+        "give an empty folder, or a new one");
+  }
+  for (const std::string& file : files) {
     struct stat status {};
     if (stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
       throw usage_error(described(path), file + " is no file and stands in the way of one",
@@ -83,6 +99,20 @@ void ExportFolder::refuse_inputs(const std::vector<std::string>& inputs) const {
   }
 }
 
+void ExportFolder::refuse_output(const std::string& output) const {
+  if (output == "-") return;
+  const auto absolute = [](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), ignored);
+  };
+  const std::filesystem::path folder = absolute(path_);
+  for (std::filesystem::path at = absolute(output); at != at.root_path(); at = at.parent_path()) {
+    if (at != folder && at / "" != folder) continue;
+    throw usage_error(described(path_), "--output " + output + " is in that folder",
+                      "give a place outside of it");
+  }
+}
+
 void ExportFolder::write(const std::vector<ExportFile>& files) const {
   const auto cannot_write = [&](const std::string& where, int error) {
     return internal_error(where, std::string("writing failed: ") + std::strerror(error),
@@ -94,6 +124,13 @@ void ExportFolder::write(const std::vector<ExportFile>& files) const {
     if (const int error = write_whole_file(target, file.content); error != 0) {
       throw cannot_write(target, error);
     }
+  }
+  // What an earlier export left would be taken for a part of this one.
+  for (const std::string& left : replaceable_files(path_)) {
+    const std::string name = std::filesystem::path(left).filename().string();
+    const bool is_written = std::any_of(files.begin(), files.end(),
+                                        [&](const ExportFile& file) { return file.name == name; });
+    if (!is_written && unlink(left.c_str()) != 0) throw cannot_write(left, errno);
   }
 }
 

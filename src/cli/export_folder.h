@@ -13,16 +13,21 @@ namespace dspark {
 class ExportFolder {
  public:
   /// Checks `path` and leaves no trace of that. Throws Error(usage) if it is empty, no folder, not
-  /// writable, cannot be created (its parent has to exist), or has something other than a file in
-  /// the place of one to write.
+  /// writable, cannot be created (its parent has to exist), has something other than a file in the
+  /// place of one to write, or has files under names that settings are written to and is no
+  /// earlier export (README.md).
   explicit ExportFolder(const std::string& path);
 
   /// Throws Error(usage) if writing could overwrite one of `inputs` ("-" and files that do not
   /// exist are none): it stands in the folder under a name that settings are written to.
   void refuse_inputs(const std::vector<std::string>& inputs) const;
 
-  /// Writes the files in their order, over those of the same name. Throws Error(internal) where
-  /// that fails; then the files before that one are written, and the others are as they were.
+  /// Throws Error(usage) if `output` ("-": none) stands in the folder.
+  void refuse_output(const std::string& output) const;
+
+  /// Writes the files in their order, over those of the same name, and removes those of an earlier
+  /// export that are not among them. Throws Error(internal) where writing fails; then the files
+  /// before that one are written, and the others are as they were.
   void write(const std::vector<ExportFile>& files) const;
 
  private:

@@ -63,7 +63,16 @@ void check_cost(const Plan& plan, bool allow_flat, Messages& messages) {
                     policy_name(row.policy), table->file),
         "measure the table anew, or say --allow-flat-cost");
   }
-  if (table == nullptr) return;
+  if (table == nullptr) {
+    const bool looks =
+        plan.default_sweep || std::any_of(plan.rows.begin(), plan.rows.end(),
+                                          [](const PlanRow& row) { return optimises(row.policy); });
+    if (plan.model.is_flat() && looks) {
+      messages.note(
+          "cost.linear: a token costs nothing, so verifying everything always looks best");
+    }
+    return;
+  }
   for (const CostProblem& problem : lint(plan.model)) {
     messages.note(fmt::format("{}: {}: {}", table->file, problem.where, problem.what));
   }
@@ -73,6 +82,14 @@ std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const
                                  bool allow_flat, Messages& messages) {
   const std::string missing = missing_for_confidences(trace, heads);
   const std::int32_t block_size = trace.header().block_size;
+  if (const CostTable* table = plan.model.table(); table != nullptr &&
+                                                   table->format == CostFormat::trtllm_exact &&
+                                                   table->max_draft_len != block_size) {
+    throw policy_error(table->file,
+                       fmt::format("it was measured with blocks of {} drafts, and {} has {}",
+                                   table->max_draft_len, trace.header().file, block_size),
+                       "give the table of an engine with this drafter");
+  }
   std::vector<Policy> policies;
   bool left_out_flat = false;
   for (const PlanRow& row : rows_for_block_size(plan, block_size, missing.empty())) {

@@ -20,6 +20,7 @@
 #include "cli/settings.h"
 #include "config/plan.h"
 #include "replay/cache.h"
+#include "replay/outcomes.h"
 #include "replay/pairs.h"
 #include "replay/replay.h"
 #include "replay/strata.h"
@@ -187,6 +188,13 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     if (folder) folder->refuse_inputs({heads.file});
     const std::vector<Policy> policies =
         policies_for(plan, trace, heads, options.allow_flat_cost, messages);
+    if (const std::string missing = missing_for_confidences(trace, heads);
+        !missing.empty() && !temperatures.empty()) {
+      throw policy_error(
+          result.calibration,
+          fmt::format("{} has {}, so there is nothing to calibrate", trace.header().file, missing),
+          "leave --calibration out, or record what is missing");
+    }
     check_reference(options.reference, policies, trace.header().file);
     // Last of all checks: what is wrong with the files is reported before what is wrong with the
     // machine.
@@ -283,12 +291,15 @@ class RunCommand : public Command {
     if (options.export_to && !options.print_policy) {
       folder.emplace(*options.export_to);
       folder->refuse_inputs(inputs_of(options));
+      folder->refuse_output(options.common.output);
     }
     const std::unique_ptr<TableCache> cache =
         open_cache(options.print_policy ? std::nullopt : options.cache);
 
-    Plan plan = options.policy ? read_plan(*options.policy) : default_plan();
-    if (options.cost) set_cost_table(plan, *options.cost);
+    const Plan plan =
+        options.policy ? read_plan(*options.policy, options.cost) : default_plan(options.cost);
+    output.refuse_inputs({plan.cost.table});
+    if (folder) folder->refuse_inputs({plan.cost.table});
     if (options.print_policy) {
       output.write(print_plan(plan));
       return ExitCode::done;
@@ -336,10 +347,20 @@ class RunCommand : public Command {
     options.export_to = export_.text();
     options.allow_flat_cost = allow_flat_cost_;
     for (const auto& [flag, path] :
-         {std::pair(&cost_, &options.cost), std::pair(&calibration_, &options.calibration)}) {
-      if (*path && (*path)->empty()) {
-        throw usage_error(flag->name(), "the path is empty", "give a file");
+         {std::pair(&cost_, &options.cost), std::pair(&calibration_, &options.calibration),
+          std::pair(&export_, &options.export_to)}) {
+      if (*path && ((*path)->empty() || (*path)->starts_with("--"))) {
+        throw usage_error(flag->name(), "it has no path", "give one");
       }
+    }
+    const auto from_input = [](const std::optional<std::string>& path) { return path == "-"; };
+    if (from_input(options.policy) + from_input(options.cost) + from_input(options.calibration) >
+        1) {
+      throw usage_error("-", "standard input can be read only once",
+                        "give '-' to one of -p, --cost and --calibration");
+    }
+    if (from_input(options.export_to)) {
+      throw usage_error(export_.name(), "it writes a folder, not standard output", "give a folder");
     }
     if (options.policy && options.policy->empty()) {
       throw usage_error(policy_.name(), "the path is empty",

@@ -33,6 +33,7 @@ const std::vector<std::string_view> kGateWraps = {"fixed",        "threshold",  
                                                   "softmax_min",  "schedule",   "budget_fraction",
                                                   "count_budget", "algorithm1", "global"};
 constexpr std::int64_t kMaxBuckets = 4096;
+constexpr std::int64_t kMaxConcurrencies = 64;
 constexpr std::int64_t kMaxCount = 1'000'000;  // of steps, rounds and requests
 
 // a · b, or kMaxPlanRows + 1 where it is more than that; neither is negative.
@@ -54,8 +55,9 @@ SourcePosition position_of_larger(const Placed<std::int64_t>& a, const Placed<st
 
 class PlanReader {
  public:
-  PlanReader(const std::string& text, const std::string& name)
-      : name_(name), document_(parse_yaml(text, name)), reader_(name) {}
+  PlanReader(const std::string& text, const std::string& name,
+             const std::optional<std::string>& cost_table)
+      : name_(name), document_(parse_yaml(text, name)), reader_(name), cost_table_(cost_table) {}
 
   Plan read() {
     const YamlNode& root = *document_.root;
@@ -74,7 +76,12 @@ class PlanReader {
     } else {
       plan_.sampling = {SamplingChoice{}};
     }
-    if (const YamlNode* node = FieldReader::find(root, "cost")) read_cost(*node);
+    if (cost_table_) {
+      plan_.cost.table = *cost_table_;
+      plan_.model = model_of(plan_.cost);
+    } else if (const YamlNode* node = FieldReader::find(root, "cost")) {
+      read_cost(*node);
+    }
     read_concurrency(FieldReader::find(root, "concurrency"));
     if (const YamlNode* node = FieldReader::find(root, "width")) {
       const WordField field = {"width", {"ragged", "uniform", "cap_accept"}};
@@ -320,6 +327,12 @@ class PlanReader {
     if (node == nullptr) return;
     plan_.concurrency.clear();
     const auto axis = reader_.integer_axis(*node, {"concurrency", 1, kMaxConcurrency});
+    // Each has prices of its own, up to a few MiB of them.
+    if (size_of(axis) > kMaxConcurrencies) {
+      reader_.fail(node->position,
+                   fmt::format("'concurrency' has more than {} values", kMaxConcurrencies),
+                   "give fewer");
+    }
     multiply_runs(size_of(axis), node->position);
     for (const auto& requests : axis) {
       plan_.concurrency.push_back(static_cast<std::int32_t>(requests.value));
@@ -778,6 +791,7 @@ class PlanReader {
   std::string name_;
   YamlDocument document_;
   FieldReader reader_;
+  std::optional<std::string> cost_table_;
   Plan plan_;
   std::int64_t rows_ = 0;  // of the policies, before equal ones are dropped
   std::int64_t runs_ = 1;  // verifications times sampling choices times concurrencies
@@ -797,18 +811,14 @@ CostModel model_of(const PlanCost& cost) {
   return model;
 }
 
-void set_cost_table(Plan& plan, const std::string& path) {
-  plan.cost.table = path;
-  plan.cost.entry.clear();
-  plan.model = model_of(plan.cost);
+Plan parse_plan(const std::string& text, const std::string& name,
+                const std::optional<std::string>& cost_table) {
+  return PlanReader(text, name, cost_table).read();
 }
 
-Plan parse_plan(const std::string& text, const std::string& name) {
-  return PlanReader(text, name).read();
-}
-
-Plan read_plan(const std::string& path) {
-  return parse_plan(read_text_file(path, kMaxPolicyFileBytes, "policy file"), text_file_name(path));
+Plan read_plan(const std::string& path, const std::optional<std::string>& cost_table) {
+  return parse_plan(read_text_file(path, kMaxPolicyFileBytes, "policy file"), text_file_name(path),
+                    cost_table);
 }
 
 }  // namespace dspark

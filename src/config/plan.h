@@ -66,18 +66,18 @@ struct Plan {
 /// At most this many rows come out of a policy file.
 inline constexpr std::int64_t kMaxPlanRows = 100000;
 
-/// Reads and validates a policy file ("-": standard input), and the cost table it names. Throws
-/// Error(policy) with file:line:column.
-[[nodiscard]] Plan read_plan(const std::string& path);
+/// Reads and validates a policy file ("-": standard input), and the cost table it names.
+/// `cost_table`: a file in place of all that the policy file says of costs, which is then not
+/// looked at. Throws Error(policy) with file:line:column.
+[[nodiscard]] Plan read_plan(const std::string& path,
+                             const std::optional<std::string>& cost_table = {});
 /// The same from text; `name` stands in messages.
-[[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name);
+[[nodiscard]] Plan parse_plan(const std::string& text, const std::string& name,
+                              const std::optional<std::string>& cost_table = {});
 /// The cost model that a policy file describes; reads the table. Throws Error(policy).
 [[nodiscard]] CostModel model_of(const PlanCost& cost);
-/// Puts a cost table in the place of the plan's cost; captured sizes, overhead and the draft times
-/// that go with a table stay. Throws Error(policy).
-void set_cost_table(Plan& plan, const std::string& path);
 /// The plan without a policy file.
-[[nodiscard]] Plan default_plan();
+[[nodiscard]] Plan default_plan(const std::optional<std::string>& cost_table = {});
 
 /// The default sweep for a block size: none, every fixed length 0..P, cumulative thresholds, sps,
 /// and last the bounds. Without confidences (`with_confidence` false) only the rows that need none.

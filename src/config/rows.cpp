@@ -20,8 +20,12 @@ std::vector<PlanRow> baseline_rows(std::int32_t block_size) {
 
 }  // namespace
 
-Plan default_plan() {
+Plan default_plan(const std::optional<std::string>& cost_table) {
   Plan plan;
+  if (cost_table) {
+    plan.cost.table = *cost_table;
+    plan.model = model_of(plan.cost);
+  }
   plan.sampling = {SamplingChoice{}};
   plan.concurrency = {1};
   plan.default_sweep = true;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/random.h"
-#include "replay/scheduler.h"
 #include "replay/worlds.h"
 #include "support/error.h"
 
@@ -103,6 +103,19 @@ bool is_lossless(const Policy& policy, const RoundPrices& prices, Verification v
   return is_causal(length_rule(policy, prices), slots);
 }
 
+namespace {
+
+/// True where no price lies above the line between its neighbours, but for rounding.
+bool is_convex(std::span<const double> price) {
+  for (std::size_t n = 1; n + 1 < price.size(); ++n) {
+    const double rounding = 1e-12 * std::abs(price[n]);
+    if (!(2 * price[n] <= price[n - 1] + price[n + 1] + rounding)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool is_lossless_in_steps(const Policy& policy, const StepPrices& prices, const CostModel& model,
                           Verification verification, bool deterministic_drafts) {
   if (verification == Verification::greedy || deterministic_drafts) return true;
@@ -114,32 +127,14 @@ bool is_lossless_in_steps(const Policy& policy, const StepPrices& prices, const 
                              deterministic_drafts, prices.block_size())
                : is_lossless_in_steps(inside, prices, model, verification, deterministic_drafts);
   }
+  // The best cell is chosen by all of a step's survivals.
+  if (std::holds_alternative<ExactTable>(policy)) return false;
   const auto* global = std::get_if<GlobalBudget>(&policy);
-  const bool looks_ahead =
-      std::holds_alternative<ExactTable>(policy) || (global != nullptr && global->lag == 0);
-  if (!looks_ahead) return true;  // a capacity filled by rank, or one admission after the other
-
-  const auto requests = static_cast<std::size_t>(prices.requests());
-  const auto block = static_cast<std::size_t>(prices.block_size());
-  const std::unique_ptr<StepScheduler> scheduler = make_scheduler(policy, prices, model, of_round);
-  std::vector<float> confidence(requests * block);
-  std::vector<std::int32_t> drafts(requests, 0), lengths(requests);
-  // The others: a strong and a weak block, as far as there are others.
-  for (std::size_t r = 1; r < std::min<std::size_t>(requests, 3); ++r) {
-    drafts[r] = prices.block_size();
-    for (std::size_t k = 0; k < block; ++k) {
-      confidence[r * block + k] = r == 1 ? 0.87f - 0.03f * static_cast<float>(k % 8) : 0.41f;
-    }
-  }
-  return is_causal(
-      [&](const float* own, std::int32_t slots) {
-        std::copy(own, own + slots, confidence.begin());
-        drafts[0] = slots;
-        const BatchStep step = {prices.requests(), prices.block_size(),
-                                static_cast<std::int64_t>(block), confidence.data(), drafts.data()};
-        return scheduler->schedule(step, lengths) ? lengths[0] : 0;
-      },
-      prices.block_size());
+  if (global == nullptr || global->lag > 0) return true;  // admission one by one; an old capacity
+  // Expected tokens are concave along the ranking. Over a convex price their rate rises to its
+  // maximum and falls from there, so the best total is where the early stop would be.
+  if (global->min_gain > 0 || !global->tiers.empty() || global->fill_buckets) return false;
+  return is_convex(prices.by_total());
 }
 
 std::optional<double> early_stop_difference(const OutcomeTable& table,

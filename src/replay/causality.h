@@ -36,9 +36,10 @@ using LengthRule = std::function<std::int32_t(const float*, std::int32_t)>;
                                Verification verification, bool deterministic_drafts,
                                std::int32_t slots);
 
-/// The same for a policy that schedules all requests of a step by `prices` (scheduler.h): what it
-/// looks at of other requests' drafts and of earlier steps does not matter, so a capacity that lags
-/// is lossless, and one that does not is decided as above, beside two other requests.
+/// The same for a policy that schedules all requests of a step by `prices` (scheduler.h). What it
+/// looks at of other requests' drafts and of earlier steps does not matter: one admission after the
+/// other, and a capacity that lags or is fixed, are lossless. A `global` without lag is where the
+/// prices are convex and nothing else (tiers, a gain, buckets) decides; `exact_table` never is.
 [[nodiscard]] bool is_lossless_in_steps(const Policy& policy, const StepPrices& prices,
                                         const CostModel& model, Verification verification,
                                         bool deterministic_drafts);

@@ -20,8 +20,9 @@ class StepPrices {
   [[nodiscard]] std::int32_t requests() const { return requests_; }
   [[nodiscard]] std::int32_t block_size() const { return block_size_; }
   [[nodiscard]] Width width() const { return width_; }
-  /// A step without speculation.
+  /// A step without speculation, and the tokens of it that no request needs (captured sizes).
   [[nodiscard]] double plain() const { return plain_; }
+  [[nodiscard]] double plain_padding() const { return padding_.front(); }
   /// [R·P + 1] a step that drafts and verifies n drafts in all, each in its own place: what the
   /// batch rules optimise, whatever the width.
   [[nodiscard]] std::span<const double> by_total() const { return by_total_; }

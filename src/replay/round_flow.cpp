@@ -10,6 +10,12 @@ void RoundFlow::begin(std::int32_t block_size, std::int32_t repeats) {
   trimmed_ = 0;
 }
 
+void RoundFlow::scale(double factor) {
+  for (double& sum : cells_) sum *= factor;
+  for (double& count : accepted_) count *= factor;
+  trimmed_ *= factor;
+}
+
 double RoundFlow::total(std::size_t column) const {
   double sum = 0;
   for (std::size_t at = column; at < cells_.size(); at += columns()) sum += cells_[at];

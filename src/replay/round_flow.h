@@ -55,6 +55,8 @@ class RoundFlow {
   void add_verified(std::int32_t repeat, double drafts) {
     verified_by_repeat_[static_cast<std::size_t>(repeat)] += drafts;
   }
+  /// Multiplies all counts of rounds.
+  void scale(double factor);
   void divide_verified_by(double all_rounds) {
     for (double& repeat : verified_by_repeat_) repeat /= all_rounds;
   }

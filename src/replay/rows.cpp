@@ -155,7 +155,7 @@ class RowEvaluator {
         step.cost = prices.plain();
         step.by_length.assign(static_cast<std::size_t>(block_size()) + 1,
                               step.cost / prices.requests());
-        row.padded_tokens = 0;
+        row.padded_tokens = prices.plain_padding();
       }
       row.budget = *row.verified_per_round * prices.requests();
       set_cost(step.cost, column, row);
@@ -178,6 +178,7 @@ class RowEvaluator {
     row.tokens = walked.tokens;
     row.verified_per_round = walked.verified;
     row.verified_per_round_se = walked.verified_se;
+    row.early_stop_difference = walked.early_stop_difference;
     row.budget = walked.verified * prices.requests();
     row.padded_tokens = walked.padding;
     row.lossless =

@@ -208,9 +208,12 @@ class Cells final : public StepScheduler {
         exact_table_choice(step, graph_, cells_, min_gain_, guard_, options_, workspace_);
     allocate(step, choice.drafts, options_, lengths, workspace_);
     price_ = choice.price + besides_;
+    submitted_ = choice.tokens > 0 ? choice.tokens
+                                   : std::int64_t{graph_} * (std::int64_t{step.positions} + 1);
     return true;
   }
   double price() const override { return price_; }
+  std::int64_t submitted() const override { return submitted_; }
 
  private:
   static std::vector<ExactCell> cells_of(const CostRow& row) {
@@ -237,6 +240,7 @@ class Cells final : public StepScheduler {
   std::optional<DrainGuard> guard_;
   double besides_;
   double price_ = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t submitted_ = 0;
 };
 
 /// mlx-dspark: one cap for all requests, learned from all of them.
@@ -259,8 +263,15 @@ class Capped final : public StepScheduler {
   }
   void finish(const BatchStep&, std::span<const std::int32_t> verified,
               std::span<const std::int32_t> accepted) override {
+    // Every request teaches the acceptance, but rounds, looks and probes are counted in steps.
     for (std::size_t r = 0; r < verified.size(); ++r) {
-      update_capped_ewma(state_, options_, price_, verified[r], accepted[r]);
+      CappedEwma next = state_;
+      update_capped_ewma(next, options_, price_, verified[r], accepted[r]);
+      if (r + 1 < verified.size()) {
+        state_.acceptance = next.acceptance;
+      } else {
+        state_ = next;
+      }
     }
   }
 
@@ -281,6 +292,7 @@ class Gated final : public StepScheduler {
     return false;
   }
   double price() const override { return gate_.open() ? inside_->price() : StepScheduler::price(); }
+  std::int64_t submitted() const override { return gate_.open() ? inside_->submitted() : 0; }
   void finish(const BatchStep& step, std::span<const std::int32_t> verified,
               std::span<const std::int32_t> accepted) override {
     inside_->finish(step, verified, accepted);
@@ -298,6 +310,7 @@ class Gated final : public StepScheduler {
 }  // namespace
 
 double StepScheduler::price() const { return std::numeric_limits<double>::quiet_NaN(); }
+std::int64_t StepScheduler::submitted() const { return 0; }
 void StepScheduler::finish(const BatchStep&, std::span<const std::int32_t>,
                            std::span<const std::int32_t>) {}
 void StepScheduler::replace(std::int32_t, std::int64_t, std::int64_t) {}

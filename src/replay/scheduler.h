@@ -25,6 +25,8 @@ class StepScheduler {
   /// The price of the step that was just scheduled, where the rule has one of its own (measured
   /// cells); NaN: the walk's.
   [[nodiscard]] virtual double price() const;
+  /// Tokens that the step submits, where the rule decides that too (measured cells); 0: the walk's.
+  [[nodiscard]] virtual std::int64_t submitted() const;
   /// Ends a step: what each request verified and accepted [R].
   virtual void finish(const BatchStep& step, std::span<const std::int32_t> verified,
                       std::span<const std::int32_t> accepted);

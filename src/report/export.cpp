@@ -163,7 +163,7 @@ std::string tensorrt_python(const ExportSetting& setting, const CostSummary& cos
   const Schedule schedule = schedule_of(setting);
   out += "\n# The length of all requests of a batch, by requests in flight; 0: no speculation.\n";
   if (schedule.empty()) {
-    out += "SCHEDULE = None  # no length beats decoding without speculation\n";
+    out += "SCHEDULE = None  # no length that could be priced beats decoding without speculation\n";
   } else {
     std::string lengths;
     for (const auto& [requests, length] : schedule) {

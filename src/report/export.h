@@ -37,6 +37,9 @@ struct ExportFile {
                                                       const CostModel& cost,
                                                       std::span<const double> temperatures);
 
+/// The first line of README.md, by which an export is known.
+inline constexpr std::string_view kExportTitle = "# Settings for the engines";
+
 /// True for the names that export_settings() can give a file.
 [[nodiscard]] bool is_export_name(std::string_view name);
 

@@ -180,8 +180,9 @@ std::optional<EngineSetting> tensorrt_setting(const PolicyResult& row,
   if (row.policy == "exact_table" && row.parameters.empty()) {
     options["max_draft_len"] = context.block_size;
     options["enable_confidence_scheduling"] = true;
+    // It belongs to the engine and is not copied; a path that looks right could name another file.
     options["confidence_cost_table_path"] =
-        escape_text(std::filesystem::path(context.cost.file).filename().string());
+        "PATH OF YOUR " + escape_text(std::filesystem::path(context.cost.file).filename().string());
     add_calibration(setting, context);
     return setting;
   }

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "report/export.h"
 #include "report/layout.h"
 #include "report/words.h"
 #include "support/text.h"
@@ -311,7 +312,7 @@ std::string expectation_text(const PolicyResult& row, const CostSummary& cost) {
 }
 
 std::string export_readme(const ExportPage& page) {
-  std::string out = "# Settings for the engines\n";
+  std::string out = std::string(kExportTitle) + "\n";
   append_assumptions(out, page);
   for (std::size_t i = 0; i < page.settings.size(); ++i) {
     const std::string number = page.settings.size() > 1 ? fmt::format("Setting {}: ", i + 1) : "";

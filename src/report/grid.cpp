@@ -493,7 +493,10 @@ void add_calibration_worth(const ReplayResult& result, std::vector<Section>& sec
   add_scaled(grid, "tokens/cost", collect(rows, [](const CalibrationWorth& row) {
                return std::optional<double>(row.after.tokens_per_cost);
              }));
-  add_scaled(grid, "true confidences",
+  add_text(grid, "with true ones", collect(rows, [](const CalibrationWorth& row) {
+             return row.oracle ? policy_text(*row.oracle) : std::string(kMissing);
+           }));
+  add_scaled(grid, "tokens/cost",
              collect(rows, [](const CalibrationWorth& row) -> std::optional<double> {
                if (!row.oracle) return std::nullopt;
                return row.oracle->tokens_per_cost;

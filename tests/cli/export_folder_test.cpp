@@ -60,6 +60,8 @@ class FullDisk {
   void (*before_)(int);
 };
 
+const std::string kTitle = std::string(kExportTitle) + "\n";
+
 class ExportFolderTest : public testing::Test {
  protected:
   TemporaryFolder parent_;
@@ -77,12 +79,32 @@ TEST_F(ExportFolderTest, IsCreatedWithTheFirstFileAndNotBefore) {
 
 TEST_F(ExportFolderTest, ReplacesItsFilesAndLeavesOthersAlone) {
   std::filesystem::create_directory(path_);
-  put(inside("README.md"), "old and longer than the new one");
+  put(inside("README.md"), kTitle + "old and longer than the new one");
+  put(inside("sglang_cost.json"), "of an earlier export");
   put(inside("mine.txt"), "mine");
   ExportFolder(path_ + "/").write(kFiles);
   EXPECT_EQ(content_of(inside("README.md")), "# page\n");
   EXPECT_EQ(content_of(inside("mine.txt")), "mine");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path_), {}), 3);
+}
+
+TEST_F(ExportFolderTest, RefusesAFolderWithFilesThatNoExportWrote) {
+  std::filesystem::create_directory(path_);
+  for (const char* name : {"README.md", "sglang_cost.json"}) {
+    put(inside(name), "mine");
+    expect_failure([&] { ExportFolder folder(path_); }, ExitCode::usage,
+                   std::string(name) + ", which no export wrote");
+    std::filesystem::remove(inside(name));
+  }
+}
+
+TEST_F(ExportFolderTest, RefusesAnOutputInside) {
+  const ExportFolder folder(path_);
+  for (const std::string& output : {inside("x.json"), path_, path_ + "/a/../y.csv"}) {
+    expect_failure([&] { folder.refuse_output(output); }, ExitCode::usage, "is in that folder");
+  }
+  EXPECT_NO_THROW(folder.refuse_output("-"));
+  EXPECT_NO_THROW(folder.refuse_output(parent_.file("out.json")));
 }
 
 TEST_F(ExportFolderTest, RefusesWhatIsNoFolderToWriteTo) {
@@ -102,11 +124,13 @@ TEST_F(ExportFolderTest, RefusesWhatIsNoFolderToWriteTo) {
 
 TEST_F(ExportFolderTest, RefusesAFolderInThePlaceOfAFile) {
   std::filesystem::create_directories(inside("sglang.sh"));
+  put(inside("README.md"), kTitle);
   expect_failure([&] { ExportFolder folder(path_); }, ExitCode::usage, "sglang.sh is no file");
 }
 
 TEST_F(ExportFolderTest, RefusesToOverwriteAnInput) {
   std::filesystem::create_directory(path_);
+  put(inside("README.md"), kTitle);
   put(inside("trtllm_cost.json"), "{}");
   put(inside("policy.yaml"), "version: 1");
   const std::string link = parent_.file("link.json");
@@ -125,6 +149,7 @@ TEST_F(ExportFolderTest, RefusesToOverwriteAnInput) {
 
 TEST_F(ExportFolderTest, AFullDiskLeavesAnOldFileAsItWasAndNoPartOfANewOne) {
   std::filesystem::create_directory(path_);
+  put(inside("README.md"), kTitle);
   put(inside("edge_llm.sh"), "old");
   const ExportFolder folder(path_);
   const FullDisk full(16);

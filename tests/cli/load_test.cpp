@@ -177,6 +177,48 @@ TEST_F(Load, AnExportHoldsTheSettingsOfTheEngines) {
   expect_error(run("", {"--export", policy_}), 2, {"--export", policy_});
 }
 
+TEST_F(Load, InputsAreNeverOverwritten) {
+  const std::string policy = "cost: {table: rows.json}\n";
+  expect_error(run(policy, {"-o", table_}), 2, {table_, "inputs are never overwritten"});
+  const std::string settings = folder_.file("settings");
+  ASSERT_EQ(run(policy, {"--export", settings}).exit_code, 0);
+  write_file(policy_, "version: 1\ncost: {table: settings/sglang_cost.json}\n");
+  expect_error(run_tool({"run", trace_, "-p", policy_, "--export", settings, "--backend", "cpu"}),
+               2, {"sglang_cost.json", "inputs are never overwritten"});
+  expect_error(run(policy, {"--export", settings, "-o", settings + "/x.json"}), 2,
+               {"is in that folder"});
+  EXPECT_EQ(read_file(table_), kRows);
+}
+
+TEST_F(Load, CostOnTheCommandLineReplacesThatOfThePolicyFile) {
+  const nlohmann::json result =
+      result_of("cost: {table: gone.json, overhead: 3, buckets: [4]}\n", {"--cost", table_});
+  EXPECT_EQ(result["settings"]["cost"]["table"], table_);
+  EXPECT_EQ(result["settings"]["cost"]["overhead"], 0);
+  EXPECT_TRUE(result["settings"]["cost"]["buckets"].empty());
+}
+
+TEST_F(Load, StandardInputIsReadOnce) {
+  expect_error(run_tool({"run", trace_, "-p", "-", "--cost", "-"}), 2,
+               {"standard input can be read only once"});
+  expect_error(run_tool({"run", trace_, "--export", "--quiet"}), 2, {"--export"});
+  expect_error(run_tool({"run", trace_, "--export", "-"}), 2, {"--export"});
+}
+
+TEST_F(Load, ACalibrationNeedsConfidences) {
+  write_tiny_trace(trace_, {.with_confidence_head = false});
+  const std::string file = folder_.file("sts.json");
+  write_file(file, R"({"temperatures": [1, 1, 1]})");
+  expect_error(run_tool({"run", trace_, "--calibration", file, "--backend", "cpu", "--quiet"}), 3,
+               {file, "nothing to calibrate"});
+}
+
+TEST_F(Load, AnExactTableIsOfOneBlockSize) {
+  const std::string exact = std::string(DSPARK_SOURCE) + "/configs/cost/trtllm_exact.json";
+  expect_error(run("policies: [{policy: exact_table}]\n", {"--cost", exact, "--quiet"}), 3,
+               {"blocks of 7 drafts", "has 3"});
+}
+
 TEST_F(Load, RoundsAnswerPoliciesOfOneRequestAlone) {
   trace_ = bundled("rounds_code_t1.h5");
   expect_error(run("policies: [{policy: algorithm1}]\n"), 3,

@@ -256,9 +256,11 @@ TEST(Concurrency, IsAnAxisInOrder) {
 
 TEST(Concurrency, CountsTowardsTheRows) {
   expect_error(
-      "version: 1\nconcurrency: {from: 1, to: 200, step: 1}\npolicies:\n"
-      "- {policy: threshold, threshold: {from: 0, to: 1, step: 0.001}}\n",
+      "version: 1\nconcurrency: {from: 1, to: 64, step: 1}\npolicies:\n"
+      "- {policy: threshold, threshold: {from: 0, to: 1, step: 0.0005}}\n",
       "4:3", "more than 100000 rows");
+  expect_error(with_version("concurrency: {from: 1, to: 65, step: 1}"), "2:14",
+               "more than 64 values");
 }
 
 TEST(Width, IsOneOfThree) {

@@ -37,6 +37,27 @@ RoundPrices prices_of(const CostModel& model, const OutcomeTable& table) {
   return RoundPrices(round_prices(model, table.block_size));
 }
 
+/// The sequence of a table `count` times.
+OutcomeTable repeated_text(const OutcomeTable& one, std::size_t count) {
+  OutcomeTable out = one;
+  const auto repeat = [count](auto& values) {
+    const auto copy = values;
+    for (std::size_t i = 1; i < count; ++i) values.insert(values.end(), copy.begin(), copy.end());
+  };
+  repeat(out.slots);
+  repeat(out.beta);
+  repeat(out.alpha);
+  repeat(out.confidence);
+  repeat(out.agreement);
+  repeat(out.world_confidence);
+  repeat(out.top_probability);
+  repeat(out.world_top_probability);
+  for (std::size_t i = 2; i <= count; ++i) {
+    out.sequence_offsets.push_back(static_cast<std::int64_t>(i) * one.sequence_offsets.back());
+  }
+  return out;
+}
+
 TEST(Lockstep, OfOneRequestAgreesWithTheClosedLoop) {
   const OutcomeTable table = random_table({120, 90, 150}, 5, 6, 3);
   for (const Policy& policy :
@@ -68,8 +89,8 @@ TEST(Lockstep, OfSeveralIndependentRequestsCostsWhatIsExpectedOfThem) {
     EXPECT_NEAR(walked.cost, expected.cost, 0.02 * expected.cost) << width_name(width);
     EXPECT_NEAR(walked.padding, expected.padding, 0.05 * expected.padding + 1e-9);
     EXPECT_NEAR(walked.tau, exact.tau, 5 * *walked.tau_se);
-    EXPECT_NEAR(walked_flow.total(RoundFlow::cost), walked.cost * walked.steps,
-                1e-9 * walked.cost * walked.steps);
+    EXPECT_NEAR(walked_flow.total(RoundFlow::cost) / walked_flow.total(RoundFlow::rounds),
+                walked.cost / 3, 1e-9 * walked.cost);
   }
 }
 
@@ -137,14 +158,47 @@ TEST(Lockstep, BatchRulesOfOneRequestAreRulesOfOneRequest) {
   same(Gate{.window = 1000000, .min_accepted = 64, .wrapped = FixedLength{3}}, FixedLength{3});
 }
 
-TEST(Lockstep, AGateThatClosesEndsSpeculation) {
-  const OutcomeTable table = uniform_table(12, 3, 0.1, 0.5f);  // one draft in ten is accepted
-  const Walked open = walk(table, Gate{2, 0.0, FixedLength{3}}, 2);
-  const Walked closed = walk(table, Gate{2, 1.0, FixedLength{3}}, 2);
-  EXPECT_EQ(open.numbers.plain_share, 0);
-  EXPECT_EQ(closed.numbers.plain_share, 1) << "closed before the first step that counts";
-  EXPECT_EQ(closed.numbers.tau, 1);
-  EXPECT_NEAR(closed.numbers.cost, CostModel().plain_step(2), 1e-9);
+TEST(Lockstep, AGateThatClosesEndsSpeculationForTheRestOfThePass) {
+  // One draft in ten is accepted, and a text is complete after a dozen steps.
+  const OutcomeTable table = repeated_text(uniform_table(12, 3, 0.1, 0.5f), 50);
+  const auto plain_share = [&](double min_accepted, std::int32_t passes) {
+    return walk(table, Gate{2, min_accepted, FixedLength{3}}, 2, {}, passes).numbers.plain_share;
+  };
+  EXPECT_EQ(plain_share(0, 4), 0);
+  EXPECT_GT(plain_share(1, 4), 0.9);
+  EXPECT_LT(plain_share(1, 4), 1) << "each pass starts with an open gate";
+  EXPECT_NEAR(plain_share(1, 4), plain_share(1, 64), 0.02) << "whatever the number of passes";
+}
+
+TEST(Lockstep, AParkedControllerProbesWhateverTheNumberOfRequests) {
+  // Nearly all drafts are accepted, and the controller starts out thinking that none is.
+  const OutcomeTable table = repeated_text(uniform_table(60, 4, 0.95, 0.9f), 8);
+  CapController controller;
+  controller.options.prior = 0;
+  controller.options.alpha = 0.2;
+  for (const std::int32_t requests : {1, 2, 4, 8}) {
+    EXPECT_GT(walk(table, controller, requests, {}, 4).numbers.tau, 2) << requests;
+  }
+}
+
+TEST(Lockstep, VisitsAllOfTheTextAlike) {
+  const OutcomeTable table = random_table({256, 256, 256}, 5, 4, 12);
+  // The same policy, exact and walked (a gate that never closes).
+  const ClosedLoop exact = closed_loop(table, FixedLength{3}, {});
+  for (const std::int32_t requests : {1, 2, 3, 5, 16, 64}) {
+    double mean = 0, squares = 0;
+    constexpr int kSeeds = 24;
+    for (int seed = 0; seed < kSeeds; ++seed) {
+      const double off = walk(table, Gate{1000000, 0, FixedLength{3}}, requests, {}, 2,
+                              static_cast<std::uint64_t>(seed))
+                             .numbers.tau -
+                         exact.tau;
+      mean += off / kSeeds;
+      squares += off * off / kSeeds;
+    }
+    const double error = std::sqrt((squares - mean * mean) / (kSeeds - 1));
+    EXPECT_LT(std::abs(mean), 4 * error + 0.002 * exact.tau) << requests;
+  }
 }
 
 TEST(Lockstep, IsAPureFunctionAndTheSeedMatters) {
@@ -159,11 +213,11 @@ TEST(Lockstep, IsAPureFunctionAndTheSeedMatters) {
 
 TEST(Lockstep, CountsEnoughStepsForMoreRequestsThanPositions) {
   const OutcomeTable table = random_table({9, 0, 12}, 3, 2, 4);
-  const Walked walked = walk(table, Algorithm1{}, 50, {}, 1);
-  EXPECT_GE(walked.numbers.steps, static_cast<double>(kLeastSteps));
-  EXPECT_DOUBLE_EQ(walked.numbers.rounds, 50 * walked.numbers.steps);
-  EXPECT_DOUBLE_EQ(walked.flow.total(RoundFlow::rounds), walked.numbers.rounds);
-  EXPECT_DOUBLE_EQ(walked.flow.total(RoundFlow::tokens), walked.numbers.tokens);
+  const Walked walked = walk(table, Algorithm1{}, 50, {}, 2);
+  EXPECT_EQ(walked.numbers.steps, static_cast<double>(2 * kLeastSteps));
+  EXPECT_EQ(walked.numbers.tokens, 21) << "scaled to one pass over the text";
+  EXPECT_NEAR(walked.flow.total(RoundFlow::rounds), walked.numbers.rounds, 1e-9);
+  EXPECT_NEAR(walked.flow.total(RoundFlow::tokens), walked.numbers.tokens, 1e-9);
 }
 
 TEST(Lockstep, TheBudgetFallsWhereTokensCostMore) {
@@ -193,6 +247,11 @@ TEST(LosslessInSteps, LooksAtWhatTheRuleLooksAt) {
     EXPECT_TRUE(lossless(PromisingBudget{}, model, requests));
   }
   EXPECT_FALSE(lossless(GlobalBudget{}, model, 1));
+  EXPECT_FALSE(lossless(GlobalBudget{}, model, 4));
+  EXPECT_FALSE(lossless(ExactTable{}, model, 16));
+  GlobalBudget tiered;
+  tiered.tiers = {1, 3};
+  EXPECT_FALSE(lossless(tiered, line, 16));
   EXPECT_FALSE(lossless(GlobalBudget{.min_gain = 0.05}, line, 1));
   EXPECT_FALSE(lossless(Gate{4, 0.5, GlobalBudget{}}, model, 1));
   EXPECT_TRUE(lossless(Gate{4, 0.5, Threshold{}}, model, 1));

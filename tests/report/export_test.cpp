@@ -457,7 +457,7 @@ TEST(ExportToTensorrtLlm, TheExactTableIsTheUsersOwn) {
       table_result(cost, {fixed(7, 16, 0.6), row_of("exact_table", {}, 16, 0.9)}), cost, {});
   EXPECT_EQ(Json::parse(content_of(
                 files, "trtllm.json"))["by_requests"]["16"]["confidence_cost_table_path"],
-            "table.json");
+            "PATH OF YOUR table.json");
 }
 
 // --- SGLang ---
