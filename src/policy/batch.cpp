@@ -122,19 +122,6 @@ Capacity global_capacity(const BatchStep& step, std::span<const double> price,
   return guarded_capacity(best, all, options.min_gain);
 }
 
-std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests, std::int32_t drafts,
-                         std::span<const std::int32_t> buckets) {
-  if (capacity >= drafts) return capacity;
-  const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), requests + capacity);
-  return bucket == buckets.end() ? capacity : std::min(*bucket - requests, drafts);
-}
-
-std::int32_t budget_fraction_capacity(double fraction, std::int32_t requests,
-                                      std::int32_t positions) {
-  if (!(fraction > 0)) return 0;
-  return static_cast<std::int32_t>(std::min(fraction, 1.0) * requests * positions);
-}
-
 void allocate(const BatchStep& step, std::int32_t capacity, const BatchOptions& options,
               std::span<std::int32_t> length, BatchWorkspace& workspace) {
   std::int64_t left = capacity;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/dspark_ops.h"
+#include "core/host_device.h"
 #include "policy/survival.h"
 
 namespace dspark {
@@ -79,13 +80,30 @@ struct SurvivalPath {
 /// SGLang's align flag: a step of R + capacity tokens runs in the smallest captured bucket that
 /// holds it, and the rest of the bucket verifies drafts too. `buckets` (tokens) ascending; above
 /// the last one nothing changes. `drafts` = N.
-[[nodiscard]] std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests,
-                                       std::int32_t drafts, std::span<const std::int32_t> buckets);
+DSPARK_HD std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests,
+                                   std::int32_t drafts, const std::int32_t* buckets,
+                                   std::int32_t count) {
+  if (capacity >= drafts) return capacity;
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (buckets[i] < requests + capacity) continue;
+    return buckets[i] - requests < drafts ? buckets[i] - requests : drafts;
+  }
+  return capacity;
+}
+[[nodiscard]] inline std::int32_t fill_bucket(std::int32_t capacity, std::int32_t requests,
+                                              std::int32_t drafts,
+                                              std::span<const std::int32_t> buckets) {
+  return fill_bucket(capacity, requests, drafts, buckets.data(),
+                     static_cast<std::int32_t>(buckets.size()));
+}
 
 /// SGLang's forced fraction: ⌊fraction · R · P⌋ drafts; a fraction below 0 or NaN counts as 0, one
 /// above 1 as 1.
-[[nodiscard]] std::int32_t budget_fraction_capacity(double fraction, std::int32_t requests,
-                                                    std::int32_t positions);
+DSPARK_HD std::int32_t budget_fraction_capacity(double fraction, std::int32_t requests,
+                                                std::int32_t positions) {
+  if (!(fraction > 0)) return 0;
+  return static_cast<std::int32_t>((fraction < 1 ? fraction : 1.0) * requests * positions);
+}
 
 /// Fills a capacity: the floor of every request, then the drafts of largest survival (ties:
 /// options.ties) until there are `capacity` in all; those that are no candidates

@@ -5,6 +5,8 @@
 #include <span>
 
 #include "core/dspark_ops.h"
+#include "core/host_device.h"
+#include "policy/survival.h"
 
 namespace dspark {
 
@@ -18,7 +20,21 @@ struct CountBudgetOptions {
 
 /// Drafts per request by one step: K = ⌈mean of #(survival ≥ threshold)⌉, at least 1, made odd (by
 /// adding one) below P, at most P. No requests: 0.
-[[nodiscard]] std::int32_t counted_budget(const BatchStep& step, double threshold);
+DSPARK_HD std::int32_t counted_budget(const BatchStep& step, double threshold) {
+  if (step.requests <= 0) return 0;
+  std::int64_t count = 0;
+  for (std::int32_t r = 0; r < step.requests; ++r) {
+    const float* const confidence = step.confidence + r * step.stride;
+    const std::int32_t slots = slots_within(step.slots[r], step.positions);
+    float survival = 1;
+    for (std::int32_t k = 0; k < slots; ++k) {
+      survival = survival_after(survival, confidence[k]);
+      if (static_cast<double>(survival) >= threshold) ++count;
+    }
+  }
+  const auto budget = static_cast<std::int32_t>((count + step.requests - 1) / step.requests) | 1;
+  return budget < step.positions ? budget : step.positions;
+}
 
 /// The budget of a run of steps. It looks back: what a step's confidences say is used from the next
 /// step on, so that no draft is dropped by its own survival's part in the mean.
@@ -51,7 +67,17 @@ struct ScheduleEntry {
 /// `schedule` (TensorRT-LLM's draft_len_schedule): the length of the entry with the most requests
 /// that are not more than `requests`; `entries` ascending by requests. Fewer than the first: 0. A
 /// length of 0 is no speculation at all: no drafts are made.
-[[nodiscard]] std::int32_t length_by_requests(std::span<const ScheduleEntry> entries,
-                                              std::int32_t requests);
+DSPARK_HD std::int32_t length_by_requests(const ScheduleEntry* entries, std::int32_t count,
+                                          std::int32_t requests) {
+  std::int32_t length = 0;
+  for (std::int32_t i = 0; i < count && entries[i].requests <= requests; ++i) {
+    length = entries[i].length;
+  }
+  return length;
+}
+[[nodiscard]] inline std::int32_t length_by_requests(std::span<const ScheduleEntry> entries,
+                                                     std::int32_t requests) {
+  return length_by_requests(entries.data(), static_cast<std::int32_t>(entries.size()), requests);
+}
 
 }  // namespace dspark

@@ -13,12 +13,8 @@ void SpeculationGate::complete(std::int64_t tokens, std::int64_t rounds) {
   const auto window = static_cast<std::int64_t>(accepted_.size());
   accepted_[static_cast<std::size_t>(completed_ % window)] = std::max(0.0, per_round - 1);
   if (++completed_ < window) return;
-  // Added up anew, oldest first: a running sum would drift.
-  double sum = 0;
-  for (std::int64_t i = completed_ - window; i < completed_; ++i) {
-    sum += accepted_[static_cast<std::size_t>(i % window)];
-  }
-  open_ = !(sum / static_cast<double>(window) < min_accepted_);
+  // Added up anew: a running sum would drift. The ring's order stands for the requests'.
+  open_ = !gate_closes(accepted_.data(), static_cast<std::int32_t>(window), min_accepted_);
 }
 
 }  // namespace dspark

@@ -4,7 +4,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/host_device.h"
+
 namespace dspark {
+
+/// The gate's decision: whether the mean of `accepted` [window] (drafts per round of the last
+/// completed requests, added up in this order) is below `min_accepted`.
+DSPARK_HD bool gate_closes(const double* accepted, std::int32_t window, double min_accepted) {
+  double sum = 0;
+  for (std::int32_t i = 0; i < window; ++i) sum += accepted[i];
+  return window > 0 && sum / window < min_accepted;
+}
 
 /// `gate`: watches the requests that are complete. Once `window` of them are, and ever after, the
 /// mean of the last `window` is held against `min_accepted`; the first time that it is below,
