@@ -136,10 +136,6 @@ std::string as_jsonl(const CalibrationReport& report, const CalibrationRun& run)
 
 // --- CSV ---
 
-std::string csv_line(const std::vector<std::string>& cells) {
-  return fmt::format("{}\n", fmt::join(cells, ","));
-}
-
 std::string csv_number(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
 
 std::string as_csv(const CalibrationReport& report) {
@@ -208,12 +204,9 @@ Grid input_grid(const CalibrationReport& report) {
                   {"held out", true, {}},
                   {"blocks", true, {}}};
   for (const SampleInput& input : report.inputs) {
-    const std::string cells[] = {escape_text(input.file), escape_text(input.domain),
-                                 std::to_string(input.sequences), std::to_string(input.held_out),
-                                 std::to_string(input.blocks)};
-    for (std::size_t i = 0; i < grid.columns.size(); ++i) {
-      grid.columns[i].cells.push_back(cells[i]);
-    }
+    grid.add_row({escape_text(input.file), escape_text(input.domain),
+                  std::to_string(input.sequences), std::to_string(input.held_out),
+                  std::to_string(input.blocks)});
   }
   return grid;
 }

@@ -204,9 +204,7 @@ Grid grid_of(const CostTable& table) {
                                       count_text(probe.tokens)};
     if (!is_ms) cells.push_back(shortest(probe.value));
     cells.push_back(fmt::format("{:.4f}", probe.ms));
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      grid.columns[i].cells.push_back(std::move(cells[i]));
-    }
+    grid.add_row(std::move(cells));
   }
   // Columns that say nothing.
   std::erase_if(grid.columns, [](const GridColumn& column) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/json_documents.h"
+#include "report/layout.h"
 #include "support/error.h"
 #include "support/text.h"
 
@@ -111,24 +112,6 @@ void add_report(Json& out, const TraceReport& report) {
 
 // --- CSV: one row per trace ---
 
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  quoted += '"';
-  return quoted;
-}
-
-std::string csv_line(const Cells& cells) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i)
-    line += fmt::format("{}{}", i == 0 ? "" : ",", csv_cell(cells[i]));
-  return line + "\n";
-}
-
 std::string as_csv(const std::vector<TraceReport>& reports) {
   std::string text =
       csv_line({"file", "kind", "vocab_size", "block_size", "hidden_size", "target_hidden_size",
@@ -136,14 +119,14 @@ std::string as_csv(const std::vector<TraceReport>& reports) {
                 "valid", "errors", "warnings", "invalid_rows", "first_problem"});
   for (const TraceReport& report : reports) {
     text += csv_line(
-        {escape_text(report.file), escape_text(report.kind), or_empty(report.vocab_size),
+        {csv_text(report.file), csv_text(report.kind), or_empty(report.vocab_size),
          or_empty(report.block_size), or_empty(report.hidden_size),
          or_empty(report.target_hidden_size), or_empty(report.anchors), or_empty(report.sequences),
          or_empty(report.rounds), or_empty(report.requests), or_empty(report.temperature),
          or_empty(report.top_k), or_empty(report.top_p), report.valid ? "true" : "false",
          number_text(count_problems(report, Severity::error)),
          number_text(count_problems(report, Severity::warning)), number_text(report.invalid_rows),
-         report.problems.empty() ? "" : problem_text(report.problems.front())});
+         report.problems.empty() ? "" : csv_text(problem_text(report.problems.front()))});
   }
   return text;
 }

@@ -44,6 +44,13 @@ Obstacle obstacle_of(const Policy& policy, const TraceFile& trace, const std::st
   return {};
 }
 
+void note_problems(const CostTable& table, const std::vector<CostProblem>& problems,
+                   Messages& messages) {
+  for (const CostProblem& problem : problems) {
+    messages.note(fmt::format("{}: {}: {}", table.file, problem.where, problem.what));
+  }
+}
+
 }  // namespace
 
 void check_cost(const Plan& plan, bool allow_flat, Messages& messages) {
@@ -73,9 +80,7 @@ void check_cost(const Plan& plan, bool allow_flat, Messages& messages) {
     }
     return;
   }
-  for (const CostProblem& problem : lint(plan.model)) {
-    messages.note(fmt::format("{}: {}: {}", table->file, problem.where, problem.what));
-  }
+  note_problems(*table, lint(plan.model), messages);
 }
 
 std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const Heads& heads,
@@ -114,9 +119,7 @@ std::vector<Policy> policies_for(const Plan& plan, const TraceFile& trace, const
   }
   if (const CostTable* table = plan.model.table()) {
     const std::int64_t requests = plan.concurrency.back();
-    for (const CostProblem& problem : lint_range(*table, requests, requests * (block_size + 1))) {
-      messages.note(fmt::format("{}: {}: {}", table->file, problem.where, problem.what));
-    }
+    note_problems(*table, lint_range(*table, requests, requests * (block_size + 1)), messages);
   }
   return policies;
 }

@@ -176,11 +176,6 @@ void FieldReader::check_map(const YamlNode& node, const std::string& what,
   for (const YamlNode::Entry& entry : node.entries) {
     if (std::find(keys.known.begin(), keys.known.end(), entry.key) != keys.known.end()) continue;
     const std::string where = keys.where.empty() ? "" : fmt::format(" {}", keys.where);
-    if (std::find(keys.later.begin(), keys.later.end(), entry.key) != keys.later.end()) {
-      fail(entry.key_position,
-           fmt::format("'{}'{} is not supported in this version", entry.key, where),
-           fmt::format("remove it; known keys: {}", known));
-    }
     const std::string_view nearest = nearest_word(entry.key, keys.known);
     fail(entry.key_position, fmt::format("unknown key {}{}", quoted(entry.key), where),
          nearest.empty() ? fmt::format("known keys: {}", known)

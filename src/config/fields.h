@@ -44,11 +44,10 @@ struct WordField {
   std::vector<std::string_view> words;
 };
 
-/// What a map may hold. `later`: keys of the design that this version does not read.
+/// What a map may hold.
 struct KnownKeys {
   std::string_view where;  ///< for messages: "in 'sampling'"
   std::vector<std::string_view> known;
-  std::vector<std::string_view> later = {};
 };
 
 /// The entry of the closest of `words` to `text` (a slip of a letter or two), or an empty view.

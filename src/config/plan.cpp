@@ -187,7 +187,6 @@ class PlanReader {
                       {.where = "in 'cost'",
                        .known = {"linear", "table", "entry", "draft", "overhead", "buckets"}});
     PlanCost& cost = plan_.cost;
-    cost.position = node.position;
     const YamlNode* table = FieldReader::find(node, "table");
     const YamlNode* linear = FieldReader::find(node, "linear");
     if ((table == nullptr) == (linear == nullptr)) {

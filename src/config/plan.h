@@ -47,7 +47,6 @@ struct PlanCost {
   std::vector<std::pair<std::int64_t, double>> draft_by_requests;  ///< the same by requests
   std::optional<double> overhead;                                  ///< per speculative step
   std::vector<std::int64_t> buckets;                               ///< captured sizes, tokens
-  SourcePosition position{};                                       ///< of the map
 };
 
 struct Plan {

@@ -69,17 +69,13 @@ class Sampler {
 
   void add_worlds(BlockWorlds& worlds) {
     const std::int32_t last = worlds.slots();
-    double reach = 1;
-    for (std::int32_t r = 1; r <= last; ++r) {
-      const double rejected = reach * (1 - beta_[r - 1]);
-      if (r == last) {  // nothing follows, so every world has the text's confidences
-        add_chain(worlds.text(), last, r - 1, rejected);
-      } else if (rejected > 0) {
-        for (std::int32_t repeat = 0; repeat < table_.repeats; ++repeat) {
-          add_chain(worlds.rejected_at(r, repeat), last, r - 1, rejected / table_.repeats);
-        }
-      }
-      reach *= beta_[r - 1];
+    double reach = worlds.for_each_rejected(
+        [&](std::int32_t rejected, const float* confidence, double probability) {
+          add_chain(confidence, last, rejected - 1, probability);
+        });
+    if (last > 0) {
+      add_chain(worlds.text(), last, last - 1, reach * (1 - beta_[last - 1]));
+      reach *= beta_[last - 1];
     }
     add_chain(worlds.text(), last, last, reach);
   }

@@ -88,6 +88,10 @@ bool is_causal(const LengthRule& rule, std::int32_t slots) {
   return true;
 }
 
+bool is_causal(const Policy& policy, const RoundPrices& prices, std::int32_t slots) {
+  return !signal_of(policy) || is_causal(length_rule(policy, prices), slots);
+}
+
 std::int32_t early_stopped_length(const LengthRule& rule, const float* confidence,
                                   std::int32_t slots) {
   std::int32_t length = 0;
@@ -97,10 +101,8 @@ std::int32_t early_stopped_length(const LengthRule& rule, const float* confidenc
 
 bool is_lossless(const Policy& policy, const RoundPrices& prices, Verification verification,
                  bool deterministic_drafts, std::int32_t slots) {
-  if (verification == Verification::greedy || deterministic_drafts || !signal_of(policy)) {
-    return true;
-  }
-  return is_causal(length_rule(policy, prices), slots);
+  return verification == Verification::greedy || deterministic_drafts ||
+         is_causal(policy, prices, slots);
 }
 
 namespace {
@@ -164,15 +166,10 @@ std::optional<double> early_stop_difference(const OutcomeTable& table,
         different += started * differs(worlds.text());
         continue;
       }
-      const double* beta = table.beta.data() + n * table.block_size;
-      double reach = 1;
-      for (std::int32_t r = 1; r < slots; ++r) {
-        const double weight = reach * (1.0 - beta[r - 1]) / table.repeats;
-        for (std::int32_t repeat = 0; repeat < table.repeats && weight > 0; ++repeat) {
-          different += started * weight * differs(worlds.rejected_at(r, repeat));
-        }
-        reach *= beta[r - 1];
-      }
+      const double reach =
+          worlds.for_each_rejected([&](std::int32_t, const float* confidence, double probability) {
+            different += started * probability * differs(confidence);
+          });
       different += started * reach * differs(worlds.text());
     }
   }

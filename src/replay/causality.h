@@ -24,6 +24,8 @@ using LengthRule = std::function<std::int32_t(const float*, std::int32_t)>;
 /// and keyed random vectors; continuations low, high and random), so a rule that looks ahead on
 /// none of them passes. `slots` 1..64; costs a few hundred calls of the rule per slot.
 [[nodiscard]] bool is_causal(const LengthRule& rule, std::int32_t slots);
+/// The same of a policy that looks at its own block only; one that does not look at drafts is.
+[[nodiscard]] bool is_causal(const Policy& policy, const RoundPrices& prices, std::int32_t slots);
 
 /// The rule's early-stopped form: slots are admitted from the left as long as the rule, shown
 /// c_1..c_k alone, verifies slot k. Always causal; equal to a causal rule.

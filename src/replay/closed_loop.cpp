@@ -123,21 +123,18 @@ class Follower {
   template <class Visit>
   void for_each_world(std::int64_t n, const Visit& visit) const {
     BlockWorlds worlds(table_, n, seen());
-    const double* beta = table_.beta.data() + n * table_.block_size;
-    double reach = 1;
-    for (std::int32_t r = 1; r <= worlds.slots(); ++r) {
-      const double weight = reach * (1.0 - beta[r - 1]);
-      reach *= beta[r - 1];
-      if (!(weight > 0)) continue;
-      if (r == worlds.slots()) {
-        visit(r - 1, worlds.text(), weight);
-        continue;
-      }
-      for (std::int32_t s = 0; s < table_.repeats; ++s) {
-        visit(r - 1, worlds.rejected_at(r, s), weight / table_.repeats);
-      }
+    const std::int32_t slots = worlds.slots();
+    double reach = worlds.for_each_rejected(
+        [&](std::int32_t rejected, const float* confidence, double probability) {
+          visit(rejected - 1, confidence, probability);
+        });
+    if (slots > 0) {
+      const double last = table_.beta[static_cast<std::size_t>(n * table_.block_size + slots - 1)];
+      const double rejected = reach * (1.0 - last);
+      if (rejected > 0) visit(slots - 1, worlds.text(), rejected);
+      reach *= last;
     }
-    visit(worlds.slots(), worlds.text(), reach);
+    visit(slots, worlds.text(), reach);
   }
 
   ClosedLoop follow_full_blocks() {

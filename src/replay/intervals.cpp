@@ -276,7 +276,6 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
   const std::size_t columns = flow.columns();
   const std::size_t cells = flow.cells().size() / columns;
   sums.cells.resize(cells * RowSums::kColumns);
-  sums.longest = 0;
   for (std::size_t cell = 0; cell < cells; ++cell) {
     const double* const part = flow.cells().data() + cell * columns;
     double* const sum = sums.cells.data() + cell * RowSums::kColumns;
@@ -286,12 +285,18 @@ void sum_cells(const RoundFlow& flow, RowSums& sums) {
     for (std::int32_t l = 1; l <= flow.block_size(); ++l) {
       const double rounds = part[RoundFlow::scheduled + static_cast<std::size_t>(l)];
       sum[2] += l * rounds;
-      if (rounds != 0.0) sums.longest = std::max(sums.longest, l);
     }
     sum[3] = part[RoundFlow::interior_tokens];
     sum[4] = part[RoundFlow::interior_rounds];
   }
+  sums.scheduled = flow.scheduled_rounds();
   sums.verified_by_repeat = flow.verified_by_repeat();
+}
+
+std::int32_t RowSums::longest() const {
+  auto length = static_cast<std::int32_t>(scheduled.size()) - 1;
+  while (length > 0 && scheduled[static_cast<std::size_t>(length)] == 0.0) --length;
+  return std::max(length, 0);
 }
 
 namespace {
@@ -325,13 +330,12 @@ std::optional<Range> mapped(const std::optional<Range>& range, const Map& map) {
 
 /// No round emits more than its drafts and one token.
 double most_tokens(const RowSums& sums, const PolicyResult& row) {
-  return std::max(*row.tau, sums.longest + 1.0);
+  return std::max(*row.tau, sums.longest() + 1.0);
 }
 
 /// What one more draft costs a round, on average over the lengths of a row.
-double marginal_price(const RoundFlow& flow, std::span<const double> by_length) {
+double marginal_price(const std::vector<double>& scheduled, std::span<const double> by_length) {
   double price = 0, rounds = 0;
-  const std::vector<double> scheduled = flow.scheduled_rounds();
   for (std::size_t l = 0; l + 1 < by_length.size(); ++l) {
     if (scheduled[l] == 0.0) continue;
     price += scheduled[l] * (by_length[l + 1] - by_length[l]);
@@ -364,8 +368,8 @@ void row_intervals(const Resampling& resampling, const RowSums& sums, IntervalSc
         interval(*row.tau_interior, 1, most_tau, [](const Draw& d) { return d.tau_interior; });
   }
   if (!row.verified_per_round) return;
-  out.verified_per_round =
-      interval(*row.verified_per_round, 0, sums.longest, [](const Draw& d) { return d.verified; });
+  out.verified_per_round = interval(*row.verified_per_round, 0, sums.longest(),
+                                    [](const Draw& d) { return d.verified; });
   if (row.acceptance_rate) {
     out.acceptance_rate = interval(*row.acceptance_rate, 0, 1,
                                    [](const Draw& d) { return (d.tau - 1) / d.verified; });
@@ -391,7 +395,7 @@ void price_intervals(const Resampling& resampling, const RowSums& sums, const Ro
     }
   }
   resampling.draw_sums(scratch.cells.data(), 1, scratch.blocks, scratch.prices);
-  const double marginal = marginal_price(flow, by_length);
+  const double marginal = marginal_price(sums.scheduled, by_length);
   for (std::size_t i = 0; i < draws; ++i) {
     const double rounds = scratch.sums[i * RowSums::kColumns + 1];
     scratch.prices[i] =

@@ -117,8 +117,10 @@ class Resampling {
 struct RowSums {
   /// tokens, rounds, drafts verified, and tokens and rounds of the interior.
   static constexpr std::size_t kColumns = 5;
-  std::vector<double> cells;  ///< [cells, kColumns]
-  std::int32_t longest = 0;   ///< drafts that a round verifies at most
+  std::vector<double> cells;      ///< [cells, kColumns]
+  std::vector<double> scheduled;  ///< [P + 1] rounds by drafts verified, over all cells
+  /// Drafts that a round verifies at most.
+  [[nodiscard]] std::int32_t longest() const;
   /// Verified per round in each repeat over the whole text; empty where `verified` is exact.
   std::vector<double> verified_by_repeat;
 };

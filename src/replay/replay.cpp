@@ -77,11 +77,6 @@ void note_refused(const ReplayJob& job, const ReplayOptions& options, std::size_
       shortest(kMinEffectiveSamples)));
 }
 
-/// Whether a rule of one request admits drafts by what stands before them alone.
-bool is_causal_policy(const Policy& policy, const RoundPrices& prices, std::int32_t block_size) {
-  return !signal_of(policy) || is_causal(length_rule(policy, prices), block_size);
-}
-
 /// Whether sampled drafts of the job can be changed by a rule that is not causal.
 bool samples_drafts(const ReplayJob& job) {
   return job.verification == Verification::probabilistic && job.sampling.drafts != "greedy";
@@ -94,7 +89,7 @@ PolicyResult evaluate_judged(const ReplayJob& job, const OutcomeTable& table, co
   if (is_bound(policy)) {  // nobody runs it
     return evaluate_anchors(table, policy, prices, Acceptance::along_text, flow, scratch);
   }
-  const bool causal = is_causal_policy(policy, prices, table.block_size);
+  const bool causal = is_causal(policy, prices, table.block_size);
   const bool lossless = causal || !samples_drafts(job);
   PolicyResult row =
       evaluate_anchors(table, policy, prices,
@@ -260,7 +255,7 @@ void replay_round_trace(Backend& backend, const ReplayJob& job, const ReplayOpti
                      [&](const Policy& policy, RoundFlow& flow, LoopScratch&) {
                        PolicyResult row = evaluate_rounds(table, policy, prices, flow);
                        if (is_bound(policy)) return row;
-                       const bool causal = is_causal_policy(policy, prices, table.block_size);
+                       const bool causal = is_causal(policy, prices, table.block_size);
                        row.lossless = causal || !samples_drafts(job);
                        if (causal) row.early_stop_difference = 0.0;
                        return row;

@@ -47,9 +47,8 @@ bool is_refused(const PolicyResult& row) {
 }
 
 /// Expected rounds by drafts verified, as shares.
-std::vector<double> shares_of(const RoundFlow& flow) {
-  std::vector<double> shares = flow.scheduled_rounds();
-  const double rounds = flow.total(RoundFlow::rounds);
+std::vector<double> shares_of(const RowSums& sums, double rounds) {
+  std::vector<double> shares = sums.scheduled;
   for (double& share : shares) share /= rounds;
   return shares;
 }
@@ -147,9 +146,10 @@ class RowEvaluator {
     const bool answers =
         oracle == nullptr || oracle->bound != OracleBound::shortest || row.concurrency == 1;
     ExpectedStep step;
-    if (row.verified_per_round && answers && scratch.flow.total(RoundFlow::rounds) > 0) {
+    const double rounds = scratch.flow.total(RoundFlow::rounds);
+    if (row.verified_per_round && answers && rounds > 0) {
       if (speculates(policy)) {
-        step = expected_step(prices, shares_of(scratch.flow));
+        step = expected_step(prices, shares_of(scratch.sums, rounds));
         row.padded_tokens = step.padding;
       } else {
         step.cost = prices.plain();

@@ -54,6 +54,25 @@ class BlockWorlds {
     std::copy(source, source + (slots_ - rejected), world_.begin() + rejected);
     return world_.data();
   }
+  /// visit(rejected, confidence [slots], probability) for every world that is rejected before its
+  /// last slot and has a probability: these may have drafts of their own behind it. Returns
+  /// Π_{k<slots} β_k: what is left for those that see the text's all along, rejected at the last
+  /// slot or nowhere. Only where the table has_worlds() of this signal.
+  template <class Visit>
+  double for_each_rejected(const Visit& visit) {
+    const double* const beta =
+        table_.beta.data() + anchor_ * static_cast<std::size_t>(table_.block_size);
+    double reach = 1;
+    for (std::int32_t r = 1; r < slots_; ++r) {
+      const double weight = reach * (1.0 - beta[r - 1]);
+      reach *= beta[r - 1];
+      if (!(weight > 0)) continue;
+      for (std::int32_t s = 0; s < table_.repeats; ++s) {
+        visit(r, rejected_at(r, s), weight / table_.repeats);
+      }
+    }
+    return reach;
+  }
 
  private:
   const OutcomeTable& table_;

@@ -42,12 +42,6 @@ std::vector<std::string> parameter_columns(const ReplayResult& result) {
   return columns;
 }
 
-std::string csv_line(const std::vector<std::string>& cells) {
-  std::string out;
-  for (std::size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : ",") + cells[i];
-  return out + '\n';
-}
-
 std::string parameter_cell(const PolicyResult& row, const std::string& name) {
   for (const auto& parameter : row.parameters) {
     if (parameter.first == name) return csv_parameter(parameter.second);

@@ -98,19 +98,12 @@ class ChoiceGrid {
   void add(const ExportColumn& column, const std::string& engine, const PolicyResult& row,
            const std::string& setting) {
     const std::optional<Range>& interval = row.intervals.tokens_per_cost;
-    const std::string cells[] = {
-        std::to_string(column.requests),
-        engine,
-        policy_text(row),
-        fmt::format("{:.4g}", *row.tokens_per_cost),
-        interval ? fmt::format("[{:.4g}, {:.4g}]", interval->lo, interval->hi) : kMissing,
-        row.speedup && row.policy != "none" ? gain_text(gain_over_none(row)) : kMissing,
-        gain_text(gain_over(row, column.full)),
-        setting,
-        notes_of(row)};
-    for (std::size_t i = 0; i < grid_.columns.size(); ++i) {
-      grid_.columns[i].cells.push_back(cells[i]);
-    }
+    grid_.add_row(
+        {std::to_string(column.requests), engine, policy_text(row),
+         fmt::format("{:.4g}", *row.tokens_per_cost),
+         interval ? fmt::format("[{:.4g}, {:.4g}]", interval->lo, interval->hi) : kMissing,
+         row.speedup && row.policy != "none" ? gain_text(gain_over_none(row)) : kMissing,
+         gain_text(gain_over(row, column.full)), setting, notes_of(row)});
   }
 
   [[nodiscard]] const Grid& grid() const { return grid_; }
@@ -234,10 +227,7 @@ void append_files(std::string& out, const ExportPage& page) {
   out += "\n## Files\n";
   Grid grid;
   grid.columns = {{"file", false, {}}, {"what", false, {}}};
-  for (const ExportedFile& file : page.files) {
-    grid.columns[0].cells.push_back(file.name);
-    grid.columns[1].cells.push_back(file.about);
-  }
+  for (const ExportedFile& file : page.files) grid.add_row({file.name, file.about});
   append_markdown(out, grid);
   out += "\nPaths in them are relative to this folder.\n";
 }

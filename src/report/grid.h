@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "replay/result.h"
@@ -22,6 +23,11 @@ struct Grid {
   std::vector<GridColumn> columns;
   [[nodiscard]] std::size_t rows() const {
     return columns.empty() ? 0 : columns.front().cells.size();
+  }
+  /// A cell for every column.
+  void add_row(std::vector<std::string> cells) {
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      columns[i].cells.push_back(std::move(cells[i]));
   }
 };
 

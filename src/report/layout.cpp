@@ -1,7 +1,8 @@
 #include "report/layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <vector>
 
 #include "support/text.h"
 
@@ -98,6 +99,10 @@ std::string csv_text(std::string_view text) {
     out += c;
   }
   return out + '"';
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
 }  // namespace dspark

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "report/grid.h"
 
@@ -19,5 +20,8 @@ void append_markdown(std::string& out, const Grid& grid);
 
 /// `text` as a cell of comma-separated values (RFC 4180): escaped, quoted where it has to be.
 [[nodiscard]] std::string csv_text(std::string_view text);
+
+/// Finished cells (csv_text() and numbers) as one line, with its end.
+[[nodiscard]] std::string csv_line(const std::vector<std::string>& cells);
 
 }  // namespace dspark
