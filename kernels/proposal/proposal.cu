@@ -77,6 +77,7 @@ void build_markov_logits(const BuildMarkovLogitsArgs& args, cudaStream_t stream)
   rows.w1 = args.w1;
   rows.w2 = args.w2;
   rows.out = args.corrected;
+  rows.products = args.products;
   rows.status = args.status;
   markov_rows(rows, stream);
 }
@@ -116,6 +117,7 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
     markov.first_previous = args.first_previous;
     markov.draft = args.tokens;
     markov.corrected = corrected;
+    markov.products = args.products;
     markov.scratch = markov_scratch;
     markov.status = args.status;
     build_markov_logits(markov, stream);

@@ -237,6 +237,7 @@ struct BuildMarkovLogitsArgs {
   const std::int32_t* first_previous = nullptr;  ///< [B]
   const std::int32_t* draft = nullptr;           ///< [B, P]
   Rows corrected;                                ///< [B, V]
+  Products products = Products::exact;           ///< of the Markov bias
   Scratch scratch;                               ///< build_markov_logits_scratch(B) bytes
   std::uint32_t* status = nullptr;               ///< optional
 };
@@ -301,7 +302,8 @@ struct VanillaMarkovSampleArgs {
   const std::int32_t* first_previous = nullptr;  ///< [B]
   const float* uniforms = nullptr;               ///< [B, P]
   SamplingRule rule;
-  std::int32_t* tokens = nullptr;  ///< [B, P]
+  Products products = Products::exact;  ///< of the Markov bias
+  std::int32_t* tokens = nullptr;       ///< [B, P]
   float* distance = nullptr;  ///< optional [B, P], see SampleProbabilityRowsArgs; greedy rules:
                               ///< top-2 margin (0: invalid row)
   Rows draft_probabilities;   ///< [B·P, V]

@@ -25,13 +25,25 @@ enum OpStatus : std::uint32_t {
 /// (law_scale).
 inline constexpr std::int32_t kMaxMassVocab = 1 << 22;
 
-/// out[m, n] = Σ_k a[m, k] · b[n, k]: hidden states times a vocabulary matrix.
-/// Contract (bits): a chain of f32 fused multiply-adds over ascending k starting from 0. `a` is f32
-/// [M, K]; `b` any stored type [N, K]; `out` f32 [M, N].
+/// How the products of hidden states or Markov rows with a vocabulary matrix are accumulated.
+enum class Products : std::uint8_t {
+  /// A chain of f32 fused multiply-adds over ascending k starting from 0, one per output: the same
+  /// bits on every backend.
+  exact,
+  /// On tensor cores where the device has them and both operands are f16 or both bf16; elsewhere
+  /// exact. Products are exact and accumulated in f32 in an order that the device fixes: an output
+  /// depends on its two rows alone (not on how many rows there are, nor where they stand), but its
+  /// last bits differ from those of the chain.
+  tensor,
+};
+
+/// out[m, n] = Σ_k a[m, k] · b[n, k]: hidden states times a vocabulary matrix, accumulated as
+/// `products` says. `a` [M, K], `b` [N, K] of any stored types; `out` f32 [M, N].
 struct ProjectArgs {
   Matrix a;
   Matrix b;
   Rows out;
+  Products products = Products::exact;
 };
 
 /// out[i, v] = float(in[i, v]) for stored logits or hidden states of any type. `in` [M, N], `out`
@@ -42,8 +54,8 @@ struct WidenArgs {
 };
 
 /// out[i, v] = backbone[backbone_row[i], v] + Σ_r w1[previous[i], r] · w2[v, r], the
-/// Markov-corrected draft logits (vanilla head). The sum is ProjectArgs' chain, added to the
-/// backbone once. Without a Markov head (`w1.data` null) the bias is absent. `w1` [V, R], `w2` [V,
+/// Markov-corrected draft logits (vanilla head). The sum is ProjectArgs', added to the backbone
+/// once. Without a Markov head (`w1.data` null) the bias is absent. `w1` [V, R], `w2` [V,
 /// R], `backbone` f32 [*, V], `out` f32 [M, V]; `previous`, `backbone_row` [M]. A negative
 /// `previous` marks an unused row: its output is not written, and its backbone_row is not looked
 /// at. A bad id is reported and its row is not written. Without a Markov head, `previous` is only
@@ -55,6 +67,7 @@ struct MarkovRowsArgs {
   Matrix w1;
   Matrix w2;
   Rows out;
+  Products products = Products::exact;
   std::uint32_t* status = nullptr;
 };
 

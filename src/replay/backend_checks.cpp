@@ -166,7 +166,7 @@ void check_markov_head(const Checks& checks, const Matrix& w1, const Matrix& w2,
 
 void check(const ProjectArgs& args) {
   const Checks checks("project");
-  checks.float_matrix(args.a, "a");
+  checks.matrix(args.a, "a");
   checks.matrix(args.b, "b");
   checks.rows(args.out, "out");
   checks.equal(args.out.rows, args.a.rows, "out: rows");

@@ -375,6 +375,7 @@ class CpuBackend final : public Backend {
     rows.w1 = args.w1;
     rows.w2 = args.w2;
     rows.out = args.corrected;
+    rows.products = args.products;
     rows.status = args.status;
     markov_rows(rows);
   }
@@ -429,6 +430,7 @@ class CpuBackend final : public Backend {
     markov.first_previous = args.first_previous;
     markov.draft = args.tokens;
     markov.corrected = corrected;
+    markov.products = args.products;
     markov.scratch = markov_scratch;
     markov.status = args.status;
 
