@@ -3,6 +3,8 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
 #include "kernels/rows/markov_rows.h"
+#include "kernels/rows/row_cluster.cuh"
+#include "kernels/rows/row_laws.h"
 #include "kernels/sampling/probabilities.h"
 #include "kernels/sampling/sample_probability_rows.h"
 
@@ -104,6 +106,9 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
   const Scratch markov_scratch = scratch.take(build_markov_logits_scratch(args.batch));
   const Scratch scan_scratch = scratch.take(row_scan_scratch(args.batch, vocab));
 
+  const SamplingRule rule = effective_rule(args.rule, vocab);
+  const ClusterShape shape = cluster_shape(args.batch, vocab, rule);
+
   for (std::int32_t step = 0; step < args.block_size; ++step) {
     BuildMarkovLogitsArgs markov;
     markov.batch = args.batch;
@@ -126,6 +131,17 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
     const Rows& all = args.draft_probabilities;
     const Rows probabilities = {all.data + step * all.stride, args.batch, vocab,
                                 args.block_size * all.stride};
+    if (shape.blocks > 0) {
+      const SampleSink sink = {{laws, probabilities, args.status},
+                               args.block_size,
+                               step,
+                               args.uniforms,
+                               args.tokens,
+                               args.distance,
+                               args.rule.greedy};
+      launch_row_clusters(corrected, rule, shape, sink, stream);
+      continue;
+    }
     LogitsToProbabilitiesArgs law;
     law.logits = corrected;
     law.rule = args.rule;

@@ -1,10 +1,11 @@
 #include "kernels/rows/row_laws.h"
 
 #include <cub/block/block_reduce.cuh>
-#include <cub/block/block_scan.cuh>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/rows/boundary.cuh"
+#include "kernels/rows/row_cluster.cuh"
 #include "kernels/rows/top_two.cuh"
 
 // How a filter finds its boundary token without sorting the row: tokens are counted and their
@@ -15,10 +16,6 @@
 namespace dspark::kernels {
 namespace {
 
-inline constexpr int kBins = 2048;
-inline constexpr int kCandidates = 2048;
-inline constexpr int kSolveThreads = 512;
-inline constexpr int kPerSolver = kBins / kSolveThreads;
 /// Rows that are filtered in one go: bounds the workspace, and keeps thousands of blocks in a
 /// launch.
 inline constexpr std::int64_t kFilterRows = 1024;
@@ -61,11 +58,6 @@ __device__ std::uint32_t bin_of(float logit, const RowLaw& law) {
                                                   : kBins - 1;  // NaN (inf times 0) too
 }
 
-__device__ std::uint64_t key_mass(std::uint64_t key, const RowLaw& law) {
-  return unfiltered_mass(float_from_order_code(static_cast<std::uint32_t>(key >> 32)),
-                         law.max_logit, law.inverse_temperature);
-}
-
 __global__ void __launch_bounds__(kThreads)
     top_two_kernel(Rows logits, RowLaw* laws, SamplingRule rule, RowSplit split) {
   const std::int64_t row = blockIdx.x / split.slices;
@@ -104,35 +96,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Counts and masses of a block's tokens by bin, in shared memory. Masses are two words with a
-/// carry: 64-bit additions are not native there.
-struct SharedBins {
-  std::uint32_t count[kBins];
-  std::uint32_t low[kBins];
-  std::uint32_t high[kBins];
-
-  __device__ void clear() {
-    for (int bin = static_cast<int>(threadIdx.x); bin < kBins;
-         bin += static_cast<int>(blockDim.x)) {
-      count[bin] = 0;
-      low[bin] = 0;
-      high[bin] = 0;
-    }
-  }
-  __device__ void add(std::uint32_t bin, std::uint64_t mass) {
-    atomicAdd(&count[bin], 1u);
-    if (mass == 0) return;
-    const std::uint32_t part = static_cast<std::uint32_t>(mass);
-    const std::uint32_t before = atomicAdd(&low[bin], part);
-    const std::uint32_t carried =
-        static_cast<std::uint32_t>(mass >> 32) + (before + part < before ? 1u : 0u);
-    if (carried != 0) atomicAdd(&high[bin], carried);
-  }
-  __device__ std::uint64_t mass(int bin) const {
-    return (static_cast<std::uint64_t>(high[bin]) << 32) | low[bin];
-  }
-};
-
 __global__ void __launch_bounds__(kThreads)
     bin_kernel(Rows logits, const RowLaw* laws, FilterWorkspace workspace, RowSplit split) {
   __shared__ SharedBins bins;
@@ -159,59 +122,6 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 }
-
-/// Count and mass of the bins up to and including one, and of that one.
-struct BinPrefix {
-  std::uint32_t bin;
-  std::uint32_t count_before;
-  std::uint32_t count;
-  std::uint64_t mass_before;
-};
-
-using SolveScan = cub::BlockScan<std::uint64_t, kSolveThreads>;
-
-/// Temporary memory of the searches over bins.
-struct SolveStorage {
-  typename SolveScan::TempStorage scan;
-  BinPrefix found;
-  std::uint64_t total;
-};
-
-/// A block's bins, kPerSolver per thread in ascending order, with their prefix sums.
-struct BlockBins {
-  std::uint64_t count[kPerSolver];
-  std::uint64_t mass[kPerSolver];
-  std::uint64_t count_before[kPerSolver];
-  std::uint64_t mass_before[kPerSolver];
-  std::uint64_t total_mass;
-
-  __device__ void scan(SolveStorage& storage) {
-    std::uint64_t total_count;
-    SolveScan(storage.scan).ExclusiveSum(count, count_before, total_count);
-    __syncthreads();
-    SolveScan(storage.scan).ExclusiveSum(mass, mass_before, total_mass);
-    __syncthreads();
-  }
-
-  /// The bin in which the running count reaches `rank` (by_mass false), or the running mass (true).
-  /// One exists.
-  __device__ BinPrefix find(SolveStorage& storage, bool by_mass, std::uint64_t needed) const {
-#pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
-      const std::uint64_t before = by_mass ? mass_before[i] : count_before[i];
-      const std::uint64_t own = by_mass ? mass[i] : count[i];
-      if (before < needed && needed <= before + own) {
-        storage.found = {static_cast<std::uint32_t>(threadIdx.x * kPerSolver + i),
-                         static_cast<std::uint32_t>(count_before[i]),
-                         static_cast<std::uint32_t>(count[i]), mass_before[i]};
-      }
-    }
-    __syncthreads();
-    const BinPrefix found = storage.found;
-    __syncthreads();
-    return found;
-  }
-};
 
 /// Decides, per row, which bins to gather.
 __global__ void __launch_bounds__(kSolveThreads)
@@ -285,90 +195,6 @@ __global__ void __launch_bounds__(kThreads)
         workspace.candidates[row * kCandidates + place] = token_key(value, id);
     }
   });
-}
-
-/// A boundary token: its key, and the mass of the tokens ranked above it.
-struct Boundary {
-  std::uint64_t key;
-  std::uint64_t mass_before;
-};
-
-/// The kept mass and boundary, once it is known.
-__device__ void finish_law(RowLaw& law, const SamplingRule& rule, const Boundary& boundary,
-                           std::uint64_t target) {
-  const std::uint64_t own = key_mass(boundary.key, law);
-  law.boundary_key = boundary.key;
-  if (token_of_key(boundary.key) == law.argmax) {
-    law.boundary_mass = kUnitMass;
-    law.total = kUnitMass;
-  } else if (target != 0 && rule.top_p_rule == TopPRule::water_filling) {
-    law.boundary_mass = target - boundary.mass_before;
-    law.total = target;
-  } else {
-    law.boundary_mass = own;
-    law.total = boundary.mass_before + own;
-  }
-  law.scale = law_scale(law.total);
-}
-
-/// Sorts `keys` descending; `size` is a power of two.
-__device__ void sort_descending(std::uint64_t* keys, int size) {
-  for (int width = 2; width <= size; width *= 2) {
-    for (int step = width / 2; step > 0; step /= 2) {
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kSolveThreads) {
-        const int low = 2 * step * (i / step) + i % step;
-        const int high = low + step;
-        const bool descending = (low & width) == 0;
-        const std::uint64_t a = keys[low];
-        const std::uint64_t b = keys[high];
-        if ((a < b) == descending) {
-          keys[low] = b;
-          keys[high] = a;
-        }
-      }
-      __syncthreads();
-    }
-  }
-}
-
-/// The boundary by rank or by mass over a whole row, by one block: the range of keys that holds it
-/// is cut into bins again and again. For rows with very many (nearly) equal logits at the boundary.
-__device__ Boundary search_row(const float* row, std::int32_t vocab, const RowLaw& law,
-                               bool by_mass, std::uint64_t needed, SharedBins& bins,
-                               SolveStorage& storage) {
-  std::uint64_t low = 0;
-  std::uint64_t high = token_key(law.max_logit, law.argmax);
-  std::uint64_t mass_before = 0;
-  while (low < high) {
-    const int width = 64 - __clzll(static_cast<long long>(high - low));
-    const int shift = width > 11 ? width - 11 : 0;
-    bins.clear();
-    __syncthreads();
-    visit_row(row, 0, vocab, [&](std::int32_t id, float value) {
-      const std::uint64_t key = token_key(value, id);
-      if (key >= low && key <= high) {
-        // Bins in descending order of keys.
-        const std::uint32_t bin = kBins - 1 - static_cast<std::uint32_t>((key - low) >> shift);
-        bins.add(bin, unfiltered_mass(value, law.max_logit, law.inverse_temperature));
-      }
-    });
-    __syncthreads();
-    BlockBins mine;
-#pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
-      const int bin = static_cast<int>(threadIdx.x) * kPerSolver + i;
-      mine.count[i] = bins.count[bin];
-      mine.mass[i] = bins.mass(bin);
-    }
-    mine.scan(storage);
-    const BinPrefix found = mine.find(storage, by_mass, needed);
-    needed -= by_mass ? found.mass_before : found.count_before;
-    mass_before += found.mass_before;
-    low += static_cast<std::uint64_t>(kBins - 1 - found.bin) << shift;
-    const std::uint64_t top = low + ((std::uint64_t{1} << shift) - 1);
-    if (top < high) high = top;
-  }
-  return {low, mass_before};
 }
 
 __global__ void __launch_bounds__(kSolveThreads)
@@ -453,7 +279,8 @@ __global__ void __launch_bounds__(kSolveThreads)
   if (threadIdx.x == 0) finish_law(laws[row], rule, found, found_target);
 }
 
-/// The rule with filters that do nothing switched off.
+}  // namespace
+
 SamplingRule effective_rule(SamplingRule rule, std::int32_t vocab) {
   if (rule.top_k >= vocab) rule.top_k = 0;
   if (rule.greedy) {
@@ -462,8 +289,6 @@ SamplingRule effective_rule(SamplingRule rule, std::int32_t vocab) {
   }
   return rule;
 }
-
-}  // namespace
 
 std::size_t row_laws_workspace(std::int64_t rows, const SamplingRule& rule) {
   if (rule.greedy || (rule.top_k == 0 && rule.top_p == 0) || rows <= 0) return 0;
@@ -474,6 +299,11 @@ void row_laws(const RowLawsArgs& args, const Scratch& workspace, cudaStream_t st
   const Rows& logits = args.logits;
   if (logits.rows <= 0 || logits.vocab <= 0) return;
   const SamplingRule rule = effective_rule(args.rule, logits.vocab);
+  const ClusterShape shape = cluster_shape(logits.rows, logits.vocab, rule);
+  if (shape.blocks > 0) {
+    launch_row_clusters(logits, rule, shape, LawSink{args.laws.data}, stream);
+    return;
+  }
 
   const RowSplit split = split_rows(logits.rows, logits.vocab, 1024);
   DSPARK_CUDA_CHECK(cudaMemsetAsync(

@@ -1,6 +1,7 @@
 #include "kernels/sampling/probabilities.h"
 
 #include "kernels/common/inverse_cdf.cuh"
+#include "kernels/rows/row_cluster.cuh"
 #include "kernels/rows/row_laws.h"
 
 namespace dspark::kernels {
@@ -46,6 +47,13 @@ __global__ void __launch_bounds__(kThreads)
 void logits_to_probabilities(const LogitsToProbabilitiesArgs& args, const Scratch& workspace,
                              std::uint64_t* slice_sums, cudaStream_t stream) {
   if (args.logits.rows <= 0 || args.logits.vocab <= 0) return;
+  const SamplingRule rule = effective_rule(args.rule, args.logits.vocab);
+  const ClusterShape shape = cluster_shape(args.logits.rows, args.logits.vocab, rule);
+  if (shape.blocks > 0 && slice_sums == nullptr) {
+    launch_row_clusters(args.logits, rule, shape,
+                        ProbabilitySink{args.laws, args.probabilities, args.status}, stream);
+    return;
+  }
   row_laws({args.logits, args.rule, {args.laws, args.logits.rows}}, workspace, stream);
   DSPARK_LAUNCH(probabilities_kernel, grid_of(args.logits.rows * slice_count(args.logits.vocab)),
                 kThreads, 0, stream, args, slice_sums);

@@ -40,7 +40,8 @@ DSPARK_HD ScaledExp scaled_exp(float x) {
   p = fused(p, r, 0x1.555490p-3f);
   p = fused(p, r, 0x1.fffffcp-2f);
   const float tail = fused(p, r * r, r);
-  return {1.0f + tail, static_cast<std::int32_t>(n)};
+  // The sum's lowest bits are the integer itself: no conversion.
+  return {1.0f + tail, static_cast<std::int32_t>(bits_from_float(shifted) - 0x4B400000u)};
 }
 
 /// e^x for `x` clamped to [-87, 87]; NaN gives e^-87.

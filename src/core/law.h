@@ -123,16 +123,24 @@ DSPARK_HD std::uint64_t round_to_integer(float value) {
 #endif
 }
 
+/// unfiltered_mass before it is rounded.
+DSPARK_HD float unrounded_mass(float logit, float max_logit, float inverse_temperature) {
+  float x = (logit - max_logit) * inverse_temperature;
+  // e^-40 · 2^40 rounds to 0; also takes NaN and -inf.
+#if defined(__CUDA_ARCH__)
+  x = fminf(fmaxf(x, -40.0f), 0.0f);
+#else
+  x = x > -40.0f ? x : -40.0f;
+  x = x < 0.0f ? x : 0.0f;
+#endif
+  const ScaledExp e = scaled_exp(x);
+  return e.significand *
+         float_from_bits(static_cast<std::uint32_t>(e.exponent + kMassBits + 127) << 23);
+}
+
 /// Mass before any filter: round(e^{(logit - max) / T} 2^40), ties to even; NaN and -inf have none.
 DSPARK_HD std::uint64_t unfiltered_mass(float logit, float max_logit, float inverse_temperature) {
-  float x = (logit - max_logit) * inverse_temperature;
-  x = x > -40.0f ? x : -40.0f;  // e^-40 · 2^40 rounds to 0; also takes NaN and -inf
-  x = x < 0.0f ? x : 0.0f;
-  const ScaledExp e = scaled_exp(x);
-  const float scaled =
-      e.significand *
-      float_from_bits(static_cast<std::uint32_t>(e.exponent + kMassBits + 127) << 23);
-  return round_to_integer(scaled);
+  return round_to_integer(unrounded_mass(logit, max_logit, inverse_temperature));
 }
 
 /// The mass that top-p keeps of `mass`, with `top_p` as SamplingRule has it; at least 1, so that
