@@ -17,6 +17,41 @@ inline constexpr int kThreads = 256;
 /// many.
 inline constexpr std::int64_t kFillBlocks = 1056;
 
+/// Programmatic dependent launch, for a kernel that was started before the one enqueued just before
+/// it has ended: waits for that one's end. Returns at once in a kernel that was not.
+__device__ inline void wait_for_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// The kernel enqueued next may be started once every block has called this or ended.
+__device__ inline void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// What kernels ask of the device: the one that is current at the first call, as a process uses
+/// one.
+struct DeviceTraits {
+  int major = 0;  ///< of the compute capability
+  std::int64_t multiprocessors = 0;
+};
+inline const DeviceTraits& device_traits() {
+  static const DeviceTraits traits = [] {
+    int device = 0;
+    int major = 0;
+    int multiprocessors = 0;
+    DSPARK_CUDA_CHECK(cudaGetDevice(&device));
+    DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    DSPARK_CUDA_CHECK(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    return DeviceTraits{major, multiprocessors};
+  }();
+  return traits;
+}
+
 /// A grid of `blocks` blocks; throws Error(internal) beyond what a grid can hold.
 inline dim3 grid_of(std::int64_t blocks) {
   if (blocks > 0x7FFFFFFF) throw_launch_error("CUDA launch", "the work does not fit in one grid");

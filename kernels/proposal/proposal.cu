@@ -3,6 +3,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
 #include "kernels/rows/markov_rows.h"
+#include "kernels/rows/markov_tensor.h"
 #include "kernels/rows/row_cluster.cuh"
 #include "kernels/rows/row_laws.h"
 #include "kernels/sampling/probabilities.h"
@@ -60,10 +61,37 @@ __global__ void __launch_bounds__(kThreads)
   distance[b * block_size + step] = law.argmax < 0 ? 0.0f : law.max_logit - law.second_logit;
 }
 
+/// A step on tensor cores. `early`: the kernel enqueued just before does not write w2.
+void build_on_tensor_cores(const BuildMarkovLogitsArgs& args, bool early, cudaStream_t stream) {
+  MarkovTensorArgs tensor;
+  tensor.backbone = args.backbone;
+  tensor.index.first_previous = args.first_previous;
+  tensor.index.draft = args.draft;
+  tensor.index.block_size = args.block_size;
+  tensor.index.step = args.step;
+  tensor.index.logits_stride = args.logits_stride > 0 ? args.logits_stride : args.block_size;
+  tensor.index.logits_offset = args.logits_offset;
+  tensor.w1 = args.w1;
+  tensor.w2 = args.w2;
+  tensor.out = args.corrected;
+  tensor.status = args.status;
+  tensor.early = early;
+  tensor.reverse = args.step % 2 != 0;
+  markov_tensor(tensor, stream);
+}
+
+bool on_tensor_cores(Products products, const Matrix& w1, const Matrix& w2) {
+  return products == Products::tensor && markov_tensor_applies(w1, w2);
+}
+
 }  // namespace
 
 void build_markov_logits(const BuildMarkovLogitsArgs& args, cudaStream_t stream) {
   if (args.batch <= 0 || args.corrected.vocab <= 0) return;
+  if (on_tensor_cores(args.products, args.w1, args.w2)) {
+    build_on_tensor_cores(args, false, stream);
+    return;
+  }
   ScratchCutter scratch(args.scratch);
   const std::size_t bytes = static_cast<std::size_t>(args.batch) * sizeof(std::int32_t);
   auto* previous = static_cast<std::int32_t*>(scratch.take(bytes).data);
@@ -125,7 +153,13 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
     markov.products = args.products;
     markov.scratch = markov_scratch;
     markov.status = args.status;
-    build_markov_logits(markov, stream);
+    // Kernels of a step start before the one before has ended, and wait for it by themselves.
+    const bool chained = shape.blocks > 0 && on_tensor_cores(args.products, args.w1, args.w2);
+    if (chained) {
+      build_on_tensor_cores(markov, step > 0, stream);
+    } else {
+      build_markov_logits(markov, stream);
+    }
 
     // Row b of this view is the place of (b, step).
     const Rows& all = args.draft_probabilities;
@@ -139,7 +173,7 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
                                args.tokens,
                                args.distance,
                                args.rule.greedy};
-      launch_row_clusters(corrected, rule, shape, sink, stream);
+      launch_row_clusters(corrected, rule, shape, sink, stream, chained);
       continue;
     }
     LogitsToProbabilitiesArgs law;

@@ -2,6 +2,7 @@
 
 #include "kernels/common/gemm.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/rows/markov_tensor.h"
 
 namespace dspark::kernels {
 namespace {
@@ -61,6 +62,18 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(MarkovEpilogue rows
 
 void markov_rows(const MarkovRowsArgs& args, cudaStream_t stream) {
   if (args.out.rows <= 0 || args.out.vocab <= 0) return;
+  if (args.products == Products::tensor && markov_tensor_applies(args.w1, args.w2)) {
+    MarkovTensorArgs tensor;
+    tensor.backbone = args.backbone;
+    tensor.index.previous = args.previous.data;
+    tensor.index.backbone_row = args.backbone_row.data;
+    tensor.w1 = args.w1;
+    tensor.w2 = args.w2;
+    tensor.out = args.out;
+    tensor.status = args.status;
+    markov_tensor(tensor, stream);
+    return;
+  }
   const auto quad_rows = [](const Rows& rows) {
     return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
   };

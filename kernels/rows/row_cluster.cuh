@@ -350,6 +350,9 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   slice.segment = ((chunk / 4 + kClusterWarps - 1) / kClusterWarps + 1) / 2 * 2;
   FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + chunk);
 
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+
   // The row, once from memory; the largest two logits.
   float best = -kInfinity;
   float second = -kInfinity;
@@ -658,27 +661,30 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
 #endif
 }
 
-/// Launches a cluster per row; the shape has blocks.
+/// Launches a cluster per row; the shape has blocks. `early`: the kernel may be started before the
+/// one enqueued just before it has ended (it waits by itself).
 template <class Sink>
 void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
-                         const Sink& sink, cudaStream_t stream) {
+                         const Sink& sink, cudaStream_t stream, bool early = false) {
   // Beyond 48 KiB a kernel has to ask; asking for the most once is enough.
   static const cudaError_t asked =
       cudaFuncSetAttribute(row_cluster_kernel<Sink>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(kMostClusterShared));
   DSPARK_CUDA_CHECK(asked);
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(shape.blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(shape.blocks);
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid_of(logits.rows * shape.blocks);
   config.blockDim = dim3(kClusterThreads);
   config.dynamicSmemBytes = shape.shared;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = early ? 2 : 1;
   DSPARK_CUDA_CHECK(
       cudaLaunchKernelEx(&config, row_cluster_kernel<Sink>, logits, rule, shape.chunk, sink));
 }
