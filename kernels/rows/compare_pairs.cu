@@ -29,6 +29,50 @@ __global__ void __launch_bounds__(kThreads) start_kernel(ComparePairsArgs args) 
   args.out.data[i] = out;
 }
 
+/// min(p, q) of two rows without filters. Unrounded masses tell which is the smaller unless they
+/// are close, and the other need not be worked out.
+struct SmallerProbability {
+  float max_target;
+  float max_draft;
+  float inverse_target;
+  float inverse_draft;
+  std::uint64_t scale_target;
+  std::uint64_t scale_draft;
+  // Bounds on a probability are those of its mass, which is within 1 of the unrounded one.
+  float above_target, below_target;
+  float above_draft, below_draft;
+
+  __device__ SmallerProbability(const RowLaw& target, const RowLaw& draft)
+      : max_target(target.max_logit),
+        max_draft(draft.max_logit),
+        inverse_target(target.inverse_temperature),
+        inverse_draft(draft.inverse_temperature),
+        scale_target(target.scale),
+        scale_draft(draft.scale) {
+    constexpr float kMargin = 0x1p-16f;  // far more than the bounds' own rounding
+    const float factor_target = static_cast<float>(scale_target);
+    const float factor_draft = static_cast<float>(scale_draft);
+    above_target = factor_target * (1.0f + kMargin);
+    below_target = factor_target * (1.0f - kMargin);
+    above_draft = factor_draft * (1.0f + kMargin);
+    below_draft = factor_draft * (1.0f - kMargin);
+  }
+  __device__ std::uint64_t operator()(float target_logit, float draft_logit) const {
+    const float p = unrounded_mass(target_logit, max_target, inverse_target);
+    const float q = unrounded_mass(draft_logit, max_draft, inverse_draft);
+    const bool target_smaller =
+        fmaf(p, above_target, above_target) < fmaf(q, below_draft, -below_draft);
+    const bool draft_smaller =
+        fmaf(q, above_draft, above_draft) < fmaf(p, below_target, -below_target);
+    std::uint64_t smaller = mass_to_probability(round_to_integer(draft_smaller ? q : p),
+                                                draft_smaller ? scale_draft : scale_target);
+    if (!target_smaller && !draft_smaller) {
+      smaller = min(smaller, mass_to_probability(round_to_integer(q), scale_draft));
+    }
+    return smaller;
+  }
+};
+
 __global__ void __launch_bounds__(kThreads) alpha_kernel(ComparePairsArgs args, RowSplit split) {
   using Reduce = cub::BlockReduce<std::uint64_t, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
@@ -40,13 +84,22 @@ __global__ void __launch_bounds__(kThreads) alpha_kernel(ComparePairsArgs args, 
   const RowPair pair = args.pairs.data[i];
   const RowLaw target = args.target_laws.data[pair.target_row];
   const RowLaw draft = args.draft_laws.data[pair.draft_row];
+  const float* target_row = args.target.data + pair.target_row * args.target.stride;
+  const float* draft_row = args.draft.data + pair.draft_row * args.draft.stride;
   std::uint64_t sum = 0;
-  visit_rows(args.target.data + pair.target_row * args.target.stride,
-             args.draft.data + pair.draft_row * args.draft.stride, begin, end,
-             [&](std::int32_t id, float target_logit, float draft_logit) {
-               sum += min(law_probability(target, target_logit, id),
-                          law_probability(draft, draft_logit, id));
-             });
+  if (target.boundary_key == 0 && draft.boundary_key == 0) {
+    const SmallerProbability smaller(target, draft);
+    visit_rows(target_row, draft_row, begin, end,
+               [&](std::int32_t, float target_logit, float draft_logit) {
+                 sum += smaller(target_logit, draft_logit);
+               });
+  } else {
+    visit_rows(target_row, draft_row, begin, end,
+               [&](std::int32_t id, float target_logit, float draft_logit) {
+                 sum += min(law_probability(target, target_logit, id),
+                            law_probability(draft, draft_logit, id));
+               });
+  }
   sum = Reduce(storage).Sum(sum);
   if (threadIdx.x == 0 && sum != 0) atomic_add(&out.alpha, sum);
 }

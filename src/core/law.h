@@ -185,6 +185,14 @@ DSPARK_HD std::uint64_t law_scale(std::uint64_t total) {
 /// A mass of a row with that `scale` as a probability in units of 2^-61, from below: short of the
 /// exact one by less than a unit (rounding) and 2^-40 of it (the scale's rounding).
 DSPARK_HD std::uint64_t mass_to_probability(std::uint64_t mass, std::uint64_t scale) {
+#if defined(__CUDA_ARCH__)
+  // Most masses are one word, which takes two products instead of four.
+  if (mass >> 32 == 0) {
+    const auto word = static_cast<std::uint32_t>(mass);
+    const std::uint64_t low = static_cast<std::uint64_t>(word) * static_cast<std::uint32_t>(scale);
+    return (word * (scale >> 32) + (low >> 32)) >> 9;
+  }
+#endif
   return multiply_high(mass << 23, scale);
 }
 
