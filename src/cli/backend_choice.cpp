@@ -1,6 +1,7 @@
 #include "cli/backend_choice.h"
 
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cpu/isa.h"
 #include "support/error.h"
 #if defined(DSPARK_CUDA)
 #include "backends/cuda/cuda_backend.h"
@@ -30,6 +31,12 @@ std::unique_ptr<Backend> choose_backend(BackendRequest request, int threads) {
                        "use --backend cpu, or auto to take what there is");
   }
   return make_cpu_backend(threads);
+}
+
+std::unique_ptr<Backend> make_reference_backend(bool beside_cpu, int threads) {
+  const std::vector<const cpu::VectorOps*> available = cpu::available_vector_ops();
+  if (!beside_cpu || available.size() < 3) return make_cpu_backend(threads);
+  return cpu::make_cpu_backend_with(threads, **(available.end() - 2));
 }
 
 }  // namespace dspark

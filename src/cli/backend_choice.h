@@ -14,4 +14,9 @@ enum class BackendRequest { automatic, cpu, cuda };
 /// and cannot be used.
 [[nodiscard]] std::unique_ptr<Backend> choose_backend(BackendRequest request, int threads);
 
+/// The CPU backend that another one's outputs are held against. `beside_cpu`: that one is the CPU
+/// backend too; then the next narrower instruction set is taken where the processor has three, so
+/// that the loops are not the same (the narrowest is left alone: it is far too slow).
+[[nodiscard]] std::unique_ptr<Backend> make_reference_backend(bool beside_cpu, int threads);
+
 }  // namespace dspark

@@ -73,6 +73,7 @@ ExitCode execute_command_line(int argc, const char* const* argv) {
   commands.emplace_back("cost", make_cost_command(app));
   commands.emplace_back("synth", make_synth_command(app));
   commands.emplace_back("calibrate", make_calibrate_command(app));
+  commands.emplace_back("bench", make_bench_command(app));
   for (const auto& [name, command] : commands) {
     CLI::App* const parser = app.get_subcommand(name);
     parser->set_help_flag("-h,--help", "Print this help and exit");

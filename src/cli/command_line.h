@@ -29,6 +29,7 @@ class Command {
 [[nodiscard]] std::unique_ptr<Command> make_cost_command(CLI::App& app);
 [[nodiscard]] std::unique_ptr<Command> make_synth_command(CLI::App& app);
 [[nodiscard]] std::unique_ptr<Command> make_calibrate_command(CLI::App& app);
+[[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& app);
 
 /// Parses the command line and executes its command. --help and --version are answered here.
 /// Throws Error(usage) for a command line that makes no sense.

@@ -21,6 +21,7 @@ enum class RandomPurpose : std::uint32_t {
   walk = 7,       ///< a round of a lockstep walk (replay/lockstep.h)
   synth = 16,     ///< synthetic traces
   hold_out = 32,  ///< which sequences judge a calibration
+  bench = 48,     ///< inputs of the bench
 };
 
 /// Everything a replay's random number depends on (replay.md, "What needs sampled worlds").

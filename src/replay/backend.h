@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,6 +57,26 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
+/// Work that was recorded once (Backend::record) and can be enqueued again at less cost. May not
+/// outlive its backend, nor the memory that the recorded calls were given.
+class Recording {
+ public:
+  Recording() = default;
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  virtual ~Recording() = default;
+  /// Enqueues the recorded work.
+  virtual void replay() = 0;
+};
+
+/// What is known of a device beyond its name.
+struct DeviceFacts {
+  std::size_t cache_bytes = 0;  ///< last cache level (a GPU's L2); 0: not known
+  int processors = 0;           ///< multiprocessors of a GPU, threads of the CPU backend
+  std::string driver;           ///< newest CUDA that the driver knows, "13.0"; empty on the CPU
+  std::string runtime;          ///< CUDA runtime of this build; empty on the CPU
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -71,6 +92,8 @@ class Backend {
   [[nodiscard]] virtual bool shares_host_memory() const { return false; }
   /// Bytes that can still be allocated.
   [[nodiscard]] virtual std::size_t free_memory() const = 0;
+  /// Cache, processors and versions.
+  [[nodiscard]] virtual DeviceFacts facts() const = 0;
 
   // --- memory ---
   /// `bytes` of uninitialised memory, 256-byte aligned. Throws Error(device) naming the size if
@@ -82,8 +105,21 @@ class Backend {
   virtual void download(void* target, const void* source, std::size_t bytes) = 0;
   /// Sets `bytes` to `value`; enqueued.
   virtual void fill(void* target, int value, std::size_t bytes) = 0;
+  /// Copies within the backend's memory, where the two may not overlap; enqueued.
+  virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
   /// Waits for everything enqueued and throws what it failed with.
   virtual void synchronize() = 0;
+
+  // --- repeating and timing ---
+  /// Records the operations that `enqueue` calls, without running them, for many replays (CUDA: a
+  /// graph; CPU: `enqueue` itself is kept, with what it captured). The same calls must have been
+  /// made once before, so that the backend's workspace has the size they need; of the memory
+  /// functions only fill() and copy() may be among them. Where a call needs memory, waits, uploads
+  /// or downloads, the CUDA backend throws Error(internal) and nothing stays recorded.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& enqueue) = 0;
+  /// Milliseconds that the device needs for what `enqueue` enqueues, from the end of what was
+  /// enqueued before (CUDA: between two events in the stream; CPU: by the steady clock). Waits.
+  [[nodiscard]] virtual double measure(const std::function<void()>& enqueue) = 0;
 
   // --- row operations of the reduce stage (core/row_ops.h) ---
   virtual void project(const ProjectArgs& args) = 0;

@@ -15,7 +15,11 @@ class IdleBackend : public Backend {
   void upload(void*, const void*, std::size_t) override { used(); }
   void download(void*, const void*, std::size_t) override { used(); }
   void fill(void*, int, std::size_t) override { used(); }
+  void copy(void*, const void*, std::size_t) override { used(); }
   void synchronize() override { used(); }
+  [[nodiscard]] DeviceFacts facts() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>&) override { used(); }
+  [[nodiscard]] double measure(const std::function<void()>&) override { used(); }
   void project(const ProjectArgs&) override { used(); }
   void widen(const WidenArgs&) override { used(); }
   void markov_rows(const MarkovRowsArgs&) override { used(); }

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -121,6 +123,25 @@ struct BlockLayout {
   }
 };
 
+/// The size of the largest cache that the system tells; 0 if it tells none.
+std::size_t last_cache_bytes() {
+  for (const int name : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    const long bytes = sysconf(name);
+    if (bytes > 0) return static_cast<std::size_t>(bytes);
+  }
+  return 0;
+}
+
+/// Calls are done when they return, so there is nothing to keep but the calls.
+class CpuRecording final : public Recording {
+ public:
+  explicit CpuRecording(std::function<void()> enqueue) : enqueue_(std::move(enqueue)) {}
+  void replay() override { enqueue_(); }
+
+ private:
+  std::function<void()> enqueue_;
+};
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, const VectorOps& ops) : threads_(threads), ops_(ops) {
@@ -131,6 +152,7 @@ class CpuBackend final : public Backend {
   std::string device() const override { return processor_name(); }
   bool shares_host_memory() const override { return true; }
   std::size_t free_memory() const override { return available_memory(); }
+  DeviceFacts facts() const override { return {last_cache_bytes(), threads_, {}, {}}; }
 
   void upload(void* target, const void* source, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(target, source, bytes);
@@ -141,7 +163,26 @@ class CpuBackend final : public Backend {
   void fill(void* target, int value, std::size_t bytes) override {
     if (bytes > 0) std::memset(target, value, bytes);
   }
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    constexpr std::size_t kPart = std::size_t{1} << 20;
+    const auto parts = static_cast<std::int64_t>((bytes + kPart - 1) / kPart);
+    for_each(parts, static_cast<std::int64_t>(kPart / sizeof(float)), [&](std::int64_t part) {
+      const std::size_t first = static_cast<std::size_t>(part) * kPart;
+      std::memcpy(static_cast<std::byte*>(target) + first,
+                  static_cast<const std::byte*>(source) + first, std::min(kPart, bytes - first));
+    });
+  }
   void synchronize() override {}
+
+  std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
+    return std::make_unique<CpuRecording>(enqueue);
+  }
+  double measure(const std::function<void()>& enqueue) override {
+    const auto begin = std::chrono::steady_clock::now();
+    enqueue();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+        .count();
+  }
 
   void project(const ProjectArgs& args) override {
     check(args);

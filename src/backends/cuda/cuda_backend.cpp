@@ -33,6 +33,31 @@ std::string device_name() {
   return properties.name;
 }
 
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// A runnable graph. What the workspace was when it was recorded stays until it is gone.
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(cudaGraphExec_t graph, cudaStream_t stream, cuda::Workspace& workspace)
+      : graph_(graph), stream_(stream), workspace_(workspace) {
+    workspace_.pin();
+  }
+  ~CudaRecording() override {
+    // A graph that still runs may not be destroyed everywhere, and its workspace is given back.
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cudaGraphExecDestroy(graph_));
+    workspace_.unpin();
+  }
+  void replay() override { DSPARK_CUDA_CHECK(cudaGraphLaunch(graph_, stream_)); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+  cuda::Workspace& workspace_;
+};
+
 /// One device, one stream: operations run in the order of the calls.
 class CudaBackend final : public Backend {
  public:
@@ -46,11 +71,23 @@ class CudaBackend final : public Backend {
   std::string name() const override { return "cuda"; }
   std::string device() const override { return device_; }
   std::size_t free_memory() const override { return memory_.free_bytes(); }
+  DeviceFacts facts() const override {
+    int cache = 0;
+    int processors = 0;
+    int driver = 0;
+    DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, kDevice));
+    DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, kDevice));
+    DSPARK_CUDA_CHECK(cudaDriverGetVersion(&driver));
+    return {static_cast<std::size_t>(cache), processors, version_text(driver),
+            version_text(CUDART_VERSION)};
+  }
 
   void upload(void* target, const void* source, std::size_t bytes) override {
+    refuse_while_recording("upload");
     staging_.upload(target, source, bytes, stream());
   }
   void download(void* target, const void* source, std::size_t bytes) override {
+    refuse_while_recording("download");
     if (bytes > 0) {
       DSPARK_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream()));
     }
@@ -59,7 +96,32 @@ class CudaBackend final : public Backend {
   void fill(void* target, int value, std::size_t bytes) override {
     if (bytes > 0) DSPARK_CUDA_CHECK(cudaMemsetAsync(target, value, bytes, stream()));
   }
-  void synchronize() override { stream_.synchronize(); }
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    if (bytes > 0) {
+      DSPARK_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, stream()));
+    }
+  }
+  void synchronize() override {
+    refuse_while_recording("synchronize");
+    stream_.synchronize();
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
+    refuse_while_recording("record");
+    cuda::Capture capture(stream());
+    const RecordingMark mark(*this);
+    enqueue();
+    return std::make_unique<CudaRecording>(capture.finish(), stream(), workspace_);
+  }
+  double measure(const std::function<void()>& enqueue) override {
+    refuse_while_recording("measure");
+    const cuda::Event begin;
+    const cuda::Event end;
+    begin.record(stream());
+    enqueue();
+    end.record(stream());
+    return end.milliseconds_since(begin);
+  }
 
   void project(const ProjectArgs& args) override {
     check(args);
@@ -154,13 +216,41 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  /// Notes that calls are recorded, not run.
+  class RecordingMark {
+   public:
+    explicit RecordingMark(CudaBackend& backend) : backend_(backend) {
+      backend_.recording_ = true;
+      backend_.workspace_.begin_recording();
+    }
+    ~RecordingMark() {
+      backend_.recording_ = false;
+      backend_.workspace_.end_recording();
+    }
+    RecordingMark(const RecordingMark&) = delete;
+    RecordingMark& operator=(const RecordingMark&) = delete;
+
+   private:
+    CudaBackend& backend_;
+  };
+
+  void refuse_while_recording(const char* function) const {
+    if (!recording_) return;
+    throw internal_error("cuda backend",
+                         std::string(function) + " was called while work is recorded",
+                         "this is a mistake in the program, report it");
+  }
+
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
   Scratch law_workspace(std::int64_t rows, const SamplingRule& rule) {
     return workspace_.get(kernels::row_laws_workspace(rows, rule));
   }
 
-  void* allocate_bytes(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void* allocate_bytes(std::size_t bytes) override {
+    refuse_while_recording("allocate");
+    return memory_.allocate(bytes);
+  }
   void free_bytes(void* data) noexcept override { memory_.release(data); }
 
   // In this order: memory goes back in the stream's order, so the stream is destroyed last.
@@ -169,6 +259,7 @@ class CudaBackend final : public Backend {
   cuda::DeviceMemory memory_;
   cuda::Staging staging_;
   cuda::Workspace workspace_;
+  bool recording_ = false;
 };
 
 }  // namespace

@@ -115,13 +115,36 @@ void Staging::upload(void* target, const void* source, std::size_t bytes, cudaSt
   }
 }
 
-Workspace::~Workspace() { memory_.release(data_); }
+Workspace::~Workspace() {
+  memory_.release(data_);
+  for (void* data : retired_) memory_.release(data);
+}
+
+void Workspace::unpin() noexcept {
+  if (--pins_ > 0) return;
+  for (void* data : retired_) memory_.release(data);
+  retired_.clear();
+}
+
+void Workspace::retire() {
+  if (pins_ > 0 && data_ != nullptr) {
+    retired_.push_back(data_);
+  } else {
+    memory_.release(data_);
+  }
+  data_ = nullptr;
+  bytes_ = 0;
+}
 
 Scratch Workspace::get(std::size_t bytes) {
   if (bytes > bytes_) {
-    memory_.release(data_);
-    data_ = nullptr;
-    bytes_ = 0;
+    if (recording_) {
+      throw internal_error("cuda backend",
+                           "an operation that is recorded needs a larger workspace than the calls "
+                           "before it",
+                           "this is a mistake in the program, report it");
+    }
+    retire();
     // Half as much again, so that a workload that creeps up does not grow it every time.
     const std::size_t wanted = bytes + bytes / 2;
     data_ = memory_.allocate(wanted);
@@ -139,6 +162,47 @@ Scratch Workspace::get(std::size_t bytes) {
     }
   }
   return {data_, bytes};
+}
+
+Capture::Capture(cudaStream_t stream) : stream_(stream) {
+  // Relaxed: what other streams and threads do is no part of it.
+  DSPARK_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+}
+
+Capture::~Capture() {
+  if (!active_) return;
+  cudaGraph_t graph = nullptr;
+  static_cast<void>(cudaStreamEndCapture(stream_, &graph));
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  static_cast<void>(cudaGetLastError());
+}
+
+cudaGraphExec_t Capture::finish() {
+  active_ = false;
+  cudaGraph_t graph = nullptr;
+  DSPARK_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t runnable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&runnable, graph, 0);
+  static_cast<void>(cudaGraphDestroy(graph));
+  DSPARK_CUDA_CHECK(error);
+  return runnable;
+}
+
+Event::Event() { DSPARK_CUDA_CHECK(cudaEventCreate(&event_)); }
+
+Event::~Event() {
+  if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
+}
+
+void Event::record(cudaStream_t stream) const {
+  DSPARK_CUDA_CHECK(cudaEventRecord(event_, stream));
+}
+
+double Event::milliseconds_since(const Event& begin) const {
+  DSPARK_CUDA_CHECK(cudaEventSynchronize(event_));
+  float milliseconds = 0;
+  DSPARK_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.event_, event_));
+  return milliseconds;
 }
 
 }  // namespace dspark::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <vector>
 
 #include "core/dspark_ops.h"
 
@@ -74,13 +75,58 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
 
   /// At least `bytes`; the contents of earlier calls are lost. Throws Error(device) naming the size
-  /// if there is not enough.
+  /// if there is not enough, and Error(internal) where it would have to grow while work is
+  /// recorded.
   [[nodiscard]] Scratch get(std::size_t bytes);
 
+  /// Between begin and end, calls are recorded into a graph and memory cannot be had.
+  void begin_recording() { recording_ = true; }
+  void end_recording() { recording_ = false; }
+  /// A graph remembers where the workspace lay: what it grows out of is kept until no graph is
+  /// left.
+  void pin() { ++pins_; }
+  void unpin() noexcept;
+
  private:
+  void retire();
   const DeviceMemory& memory_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool recording_ = false;
+  int pins_ = 0;
+  std::vector<void*> retired_;
+};
+
+/// The capture of a stream's work into a graph; abandoned where it is not finished.
+class Capture {
+ public:
+  explicit Capture(cudaStream_t stream);
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  /// Ends the capture and makes the graph runnable; the caller owns it.
+  [[nodiscard]] cudaGraphExec_t finish();
+
+ private:
+  cudaStream_t stream_;
+  bool active_ = true;
+};
+
+/// An event that keeps the time.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(cudaStream_t stream) const;
+  /// Waits for this event, which was recorded after `begin`.
+  [[nodiscard]] double milliseconds_since(const Event& begin) const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace dspark::cuda
