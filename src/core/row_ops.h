@@ -30,8 +30,9 @@ enum class Products : std::uint8_t {
   /// A chain of f32 fused multiply-adds over ascending k starting from 0, one per output: the same
   /// bits on every backend.
   exact,
-  /// On tensor cores where the device has them and both operands are f16 or both bf16; elsewhere
-  /// exact. Products are exact and accumulated in f32 in an order that the device fixes: an output
+  /// On tensor cores where the device has them and the operands suit them (tensor_products_apply);
+  /// elsewhere exact. Products are exact and accumulated in f32 in an order that the device fixes:
+  /// an output
   /// depends on its two rows alone (not on how many rows there are, nor where they stand), but its
   /// last bits differ from those of the chain.
   tensor,
@@ -45,6 +46,24 @@ struct ProjectArgs {
   Rows out;
   Products products = Products::exact;
 };
+
+/// Whether matrices may be the operands of a product on tensor cores: both f16 or both bf16, every
+/// row at a multiple of 16 bytes, sizes below 2^31 and rows below 2^39 bytes.
+inline bool tensor_operands(const Matrix& a, const Matrix& b) {
+  const auto suits = [](const Matrix& matrix) {
+    constexpr std::int64_t kMaxSize = 0x7FFFFFFF;
+    return matrix.type != DType::f32 && reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
+           matrix.stride % 8 == 0 && matrix.stride < (std::int64_t{1} << 38) &&
+           matrix.rows <= kMaxSize && matrix.cols <= kMaxSize;
+  };
+  return a.type == b.type && suits(a) && suits(b);
+}
+
+/// True if the operation will use tensor cores on a device that has them: `tensor` is asked for and
+/// the operands suit.
+inline bool tensor_products_apply(const ProjectArgs& args) {
+  return args.products == Products::tensor && tensor_operands(args.a, args.b);
+}
 
 /// out[i, v] = float(in[i, v]) for stored logits or hidden states of any type. `in` [M, N], `out`
 /// [M, N].
@@ -70,6 +89,33 @@ struct MarkovRowsArgs {
   Products products = Products::exact;
   std::uint32_t* status = nullptr;
 };
+
+/// out[i, v] = Σ_k hidden[hidden_row[i], k] · head[v, k] + Σ_r w1[previous[i], r] · w2[v, r]: the
+/// Markov-corrected draft logits straight from hidden states, without the backbone's logits in
+/// between. `hidden` [*, H] and `head` [V, H] of any stored types, `w1` [*, R], `w2` [V, R], `out`
+/// f32 [M, V]; `previous` [M]. `hidden_row` [M], or null data: row i of `hidden`, which then has M
+/// rows. Unused rows, bad ids and a missing Markov head (`w1.data` null) are as in MarkovRowsArgs,
+/// with `hidden_row` for `backbone_row`.
+/// Bits: `exact` gives what ProjectArgs followed by MarkovRowsArgs gives, the second chain added
+/// once to the first. `tensor` accumulates both sums in one f32 number, the hidden states' first.
+struct DraftRowsArgs {
+  Matrix hidden;
+  Array<const std::int32_t> hidden_row;
+  Array<const std::int32_t> previous;
+  Matrix head;
+  Matrix w1;
+  Matrix w2;
+  Rows out;
+  Products products = Products::exact;
+  std::uint32_t* status = nullptr;
+};
+
+/// As for ProjectArgs; with a Markov head both pairs of matrices must suit, and be of one type.
+inline bool tensor_products_apply(const DraftRowsArgs& args) {
+  if (args.products != Products::tensor || !tensor_operands(args.hidden, args.head)) return false;
+  return args.w1.data == nullptr ||
+         (args.w1.type == args.hidden.type && tensor_operands(args.w1, args.w2));
+}
 
 /// out[i] = sigmoid(hidden[hidden_row[i]] · weight[0:H] + w1[previous[i]] · weight[H:H+R] + bias),
 /// the confidence head. The dot products are 32 interleaved f32 fused chains (element j goes to

@@ -125,6 +125,7 @@ class Backend {
   virtual void project(const ProjectArgs& args) = 0;
   virtual void widen(const WidenArgs& args) = 0;
   virtual void markov_rows(const MarkovRowsArgs& args) = 0;
+  virtual void draft_rows(const DraftRowsArgs& args) = 0;
   virtual void confidence_rows(const ConfidenceRowsArgs& args) = 0;
   virtual void row_laws(const RowLawsArgs& args) = 0;
   virtual void compare_pairs(const ComparePairsArgs& args) = 0;
@@ -163,6 +164,7 @@ class Backend {
 void check(const ProjectArgs& args);
 void check(const WidenArgs& args);
 void check(const MarkovRowsArgs& args);
+void check(const DraftRowsArgs& args);
 void check(const ConfidenceRowsArgs& args);
 void check(const RowLawsArgs& args);
 void check(const ComparePairsArgs& args);

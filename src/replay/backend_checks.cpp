@@ -193,6 +193,23 @@ void check(const MarkovRowsArgs& args) {
   check_markov_head(checks, args.w1, args.w2, args.out.vocab);
 }
 
+void check(const DraftRowsArgs& args) {
+  const Checks checks("draft_rows");
+  checks.matrix(args.hidden, "hidden");
+  checks.matrix(args.head, "head");
+  checks.rows(args.out, "out");
+  checks.array(args.previous, args.out.rows, "previous");
+  if (args.hidden_row.data != nullptr) {
+    checks.array(args.hidden_row, args.out.rows, "hidden_row");
+  } else {
+    checks.equal(args.hidden.rows, args.out.rows, "hidden: rows");
+  }
+  if (args.out.rows == 0) return;
+  checks.equal(args.head.rows, args.out.vocab, "head: rows");
+  checks.equal(args.head.cols, args.hidden.cols, "head: columns");
+  check_markov_head(checks, args.w1, args.w2, args.out.vocab);
+}
+
 void check(const ConfidenceRowsArgs& args) {
   const Checks checks("confidence_rows");
   checks.float_matrix(args.hidden, "hidden");

@@ -95,6 +95,73 @@ TEST(Check, MarkovRows) {
   expect_refused(bad, "markov_rows", "out: columns");
 }
 
+TEST(Check, DraftRows) {
+  DraftRowsArgs good;
+  good.hidden = matrix(9, 5, DType::bf16);
+  good.head = matrix(7, 5, DType::f16);
+  good.out = rows(3, 7);
+  good.hidden_row = good.previous = id_array(3);
+  good.w1 = good.w2 = matrix(7, 2, DType::f16);
+  EXPECT_NO_THROW(check(good));
+  EXPECT_NO_THROW(check(DraftRowsArgs{}));
+  DraftRowsArgs bad = good;
+  bad.previous = id_array(2);
+  expect_refused(bad, "draft_rows", "previous has 2 elements where 3");
+  bad = good;
+  bad.hidden_row = id_array(4);
+  expect_refused(bad, "draft_rows", "hidden_row has 4 elements where 3");
+  bad.hidden_row = {};  // the rows in order: as many as are asked for
+  expect_refused(bad, "draft_rows", "hidden: rows is 9 where 3");
+  bad.hidden.rows = 3;
+  EXPECT_NO_THROW(check(bad));
+  bad = good;
+  bad.head = matrix(8, 5);
+  expect_refused(bad, "draft_rows", "head: rows");
+  bad.head = matrix(7, 6);
+  expect_refused(bad, "draft_rows", "head: columns");
+  bad = good;
+  bad.w2 = matrix(7, 3);
+  expect_refused(bad, "draft_rows", "w2: columns");
+  bad.w1 = {};
+  EXPECT_NO_THROW(check(bad));  // without a head, w2 is not looked at
+  bad = good;
+  bad.hidden.stride = 4;
+  expect_refused(bad, "draft_rows", "hidden has a stride of 4");
+}
+
+TEST(TensorProducts, ApplyToSixteenBitOperandsOfOneTypeInAlignedRows) {
+  alignas(16) static std::array<std::uint16_t, 64> values;
+  const auto half = [](DType type, std::int64_t stride = 8) {
+    return Matrix{values.data(), type, 3, 5, stride};
+  };
+  ProjectArgs project{half(DType::f16), half(DType::f16), rows(3, 3), Products::tensor};
+  EXPECT_TRUE(tensor_products_apply(project));
+  project.products = Products::exact;
+  EXPECT_FALSE(tensor_products_apply(project));
+  const auto applies = [&](const Matrix& a, const Matrix& b) {
+    return tensor_products_apply(ProjectArgs{a, b, rows(3, 3), Products::tensor});
+  };
+  EXPECT_TRUE(applies(half(DType::bf16), half(DType::bf16)));
+  EXPECT_FALSE(applies(half(DType::f16), half(DType::bf16)));
+  EXPECT_FALSE(applies(half(DType::f32), half(DType::f32)));
+  EXPECT_FALSE(applies(half(DType::f16, 12), half(DType::f16)));
+  EXPECT_FALSE(applies(half(DType::f16), half(DType::f16, 12)));
+  Matrix moved = half(DType::f16);
+  moved.data = values.data() + 4;
+  EXPECT_FALSE(applies(half(DType::f16), moved));
+
+  DraftRowsArgs draft;
+  draft.hidden = draft.head = half(DType::f16);
+  draft.products = Products::tensor;
+  EXPECT_TRUE(tensor_products_apply(draft));
+  draft.w1 = draft.w2 = half(DType::f16);
+  EXPECT_TRUE(tensor_products_apply(draft));
+  draft.w1 = draft.w2 = half(DType::bf16);
+  EXPECT_FALSE(tensor_products_apply(draft));
+  draft.w1 = half(DType::f16);
+  EXPECT_FALSE(tensor_products_apply(draft));
+}
+
 TEST(Check, ConfidenceRows) {
   ConfidenceRowsArgs good;
   good.hidden = matrix(3, 5);

@@ -77,6 +77,15 @@ class Fingerprint {
     markov.out = rows(drafts_);
     backend_.markov_rows(markov);
     add(drafts_);
+    std::vector<float> direct(kRows * kVocab, 0.5f);
+    DraftRowsArgs draft;
+    draft.hidden = {hidden_.data(), DType::f32, kRows, kDepth, kDepth};
+    draft.previous = view(previous_);
+    draft.head = {weights_.data(), DType::f16, kVocab, kDepth, kDepth};
+    draft.w1 = draft.w2 = table;
+    draft.out = rows(direct);
+    backend_.draft_rows(draft);
+    add(direct);
     std::vector<float> wide(weights_.size());
     backend_.widen({{weights_.data(), DType::f16, kVocab, kDepth, kDepth},
                     {wide.data(), kVocab, static_cast<std::int32_t>(kDepth), kDepth}});

@@ -166,6 +166,55 @@ TEST_F(ProductsParity, MarkovRowsWithUnusedAndBadRows) {
   }
 }
 
+TEST_F(ProductsParity, DraftRowsWithUnusedAndBadRows) {
+  for (std::int64_t m : cases<std::int64_t>({1, 3, 8, 40, 70, 140}, {3, 40})) {
+    for (DType type : kTypes) {
+      for (std::int64_t rank : {0, 24, 300}) {
+        for (bool bad : {false, true}) {
+          Numbers numbers(static_cast<std::uint64_t>(m));
+          const std::int32_t vocab = 517;
+          const std::int64_t depth = 72;
+          const std::int64_t states = 9;
+          const std::vector<float> hidden = factors(numbers, states * (depth + 3));
+          const std::vector<float> head = factors(numbers, vocab * depth);
+          const std::vector<float> w1 = factors(numbers, vocab * rank);
+          const std::vector<float> w2 = factors(numbers, vocab * rank);
+          std::vector<std::int32_t> previous;
+          std::vector<std::int32_t> row;
+          for (std::int64_t i = 0; i < m; ++i) {
+            previous.push_back(numbers.below(5) == 0 ? -1 : numbers.below(vocab));
+            row.push_back(numbers.below(static_cast<std::int32_t>(states)));
+          }
+          if (bad) {
+            previous[0] = vocab;
+            row.back() = static_cast<std::int32_t>(states);
+            if (m > 2) row[1] = -1;
+          }
+          same("M=" + std::to_string(m) + " " + type_name(type) + " R=" + std::to_string(rank),
+               [&](Side& side) {
+                 DraftRowsArgs args;
+                 args.hidden = put_matrix(side, hidden, type, states, depth, depth + 3);
+                 args.hidden_row = {side.put(row), m};
+                 args.previous = {side.put(previous), m};
+                 args.head = put_matrix(side, head, type, vocab, depth, depth);
+                 if (rank > 0) {
+                   args.w1 = put_matrix(side, w1, type, vocab, rank, rank);
+                   args.w2 = put_matrix(side, w2, type, vocab, rank, rank);
+                 }
+                 const auto size = static_cast<std::size_t>(m * vocab);
+                 auto* out = side.make<float>(size);
+                 args.out = {out, m, vocab, vocab};
+                 args.status = side.status();
+                 side.backend.draft_rows(args);
+                 side.get("out", out, size);
+                 side.get("status", args.status, 1);
+               });
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ProductsParity, ConfidencesOfRows) {
   for (std::int64_t hidden_size : cases<std::int64_t>({1, 31, 32, 33, 512, 2560}, {33})) {
     for (std::int64_t rank : {0, 1, 24, 256}) {

@@ -23,6 +23,7 @@ class IdleBackend : public Backend {
   void project(const ProjectArgs&) override { used(); }
   void widen(const WidenArgs&) override { used(); }
   void markov_rows(const MarkovRowsArgs&) override { used(); }
+  void draft_rows(const DraftRowsArgs&) override { used(); }
   void confidence_rows(const ConfidenceRowsArgs&) override { used(); }
   void row_laws(const RowLawsArgs&) override { used(); }
   void compare_pairs(const ComparePairsArgs&) override { used(); }

@@ -31,6 +31,10 @@ constexpr int kMaxThreads = 4096;
 /// Rows of one task of a matrix product: enough to make packing cheap.
 constexpr std::int64_t kTaskRows = 1024;
 
+/// Rows of one task of a product that is added to what is there: their sums are held apart until
+/// they are whole.
+constexpr std::int64_t kBiasRows = 128;
+
 /// Allocations below this are left to the system; larger ones are first held against what is free.
 constexpr std::size_t kCheckedAllocation = std::size_t{64} << 20;
 
@@ -218,6 +222,27 @@ class CpuBackend final : public Backend {
       if (args.previous.data[i] < 0 || markov_row_status(args, i) != kOpOk) return false;
       to = {row_of(args.w1, args.previous.data[i]),
             row_of(args.backbone, args.backbone_row.data[i]), row_of(args.out, i)};
+      return true;
+    });
+  }
+
+  void draft_rows(const DraftRowsArgs& args) override {
+    check(args);
+    for (std::int64_t i = 0; i < args.out.rows; ++i) {
+      if (args.previous.data[i] >= 0) report(args.status, draft_row_status(args, i));
+    }
+    const auto wanted = [&](std::int64_t i) {
+      return args.previous.data[i] >= 0 && draft_row_status(args, i) == kOpOk;
+    };
+    multiply(args.hidden.type, args.head, args.out.rows, [&](std::int64_t i, GemmRow& to) {
+      if (!wanted(i)) return false;
+      to = {row_of(args.hidden, draft_hidden_row(args, i)), nullptr, row_of(args.out, i)};
+      return true;
+    });
+    if (args.w1.data == nullptr) return;
+    multiply_add(args.w1.type, args.w2, args.out.rows, [&](std::int64_t i, GemmRow& to) {
+      if (!wanted(i)) return false;
+      to = {row_of(args.w1, args.previous.data[i]), nullptr, row_of(args.out, i)};
       return true;
     });
   }
@@ -519,8 +544,9 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  static constexpr std::size_t kWorkspaceBytes =
-      round_up(kGemmScratch * sizeof(float)) + round_up(kTaskRows * sizeof(GemmRow));
+  static constexpr std::size_t kWorkspaceBytes = round_up(kGemmScratch * sizeof(float)) +
+                                                 round_up(kTaskRows * sizeof(GemmRow)) +
+                                                 round_up(kBiasRows * kGemmColumns * sizeof(float));
 
   void* allocate_bytes(std::size_t bytes) override {
     if (bytes > std::numeric_limits<std::size_t>::max() / 2) return nullptr;
@@ -565,21 +591,66 @@ class CpuBackend final : public Backend {
     }
   }
 
+  /// As `multiply`, but the finished sums are added to what the rows' outputs hold.
+  template <class Describe>
+  void multiply_add(DType a_type, const Matrix& b, std::int64_t count, Describe describe) {
+    const std::int64_t row_tasks = (count + kBiasRows - 1) / kBiasRows;
+    const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
+    const bool parallel = pays(row_tasks * column_tasks, std::min(count, kBiasRows) * b.cols);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
+    for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
+      for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
+        const Workspace workspace = own_workspace();
+        const std::int64_t column = column_task * kGemmColumns;
+        Matrix part = b;
+        part.data = row_of(b, column);
+        part.rows = std::min(kGemmColumns, b.rows - column);
+        float* outs[kBiasRows];
+        std::int64_t used = 0;
+        const std::int64_t first = row_task * kBiasRows;
+        for (std::int64_t row = first; row < std::min(first + kBiasRows, count); ++row) {
+          GemmRow& to = workspace.rows[used];
+          if (!describe(row, to)) continue;
+          outs[used] = to.out + column;
+          to.out = workspace.sums + used * kGemmColumns;
+          ++used;
+        }
+        ops_.gemm(workspace.rows, used, a_type, part, 0, part.rows, workspace.scratch);
+        for (std::int64_t row = 0; row < used; ++row) {
+          const float* const sums = workspace.sums + row * kGemmColumns;
+          for (std::int64_t n = 0; n < part.rows; ++n) outs[row][n] += sums[n];
+        }
+      }
+    }
+  }
+
   /// What a thread needs for a product.
   struct Workspace {
     float* scratch;
     GemmRow* rows;
+    float* sums;
   };
   Workspace own_workspace() const {
     auto* const data = static_cast<std::byte*>(workspaces_.data()) +
                        static_cast<std::size_t>(omp_get_thread_num()) * kWorkspaceBytes;
-    return {reinterpret_cast<float*>(data),
-            reinterpret_cast<GemmRow*>(data + round_up(kGemmScratch * sizeof(float)))};
+    auto* const rows = data + round_up(kGemmScratch * sizeof(float));
+    return {reinterpret_cast<float*>(data), reinterpret_cast<GemmRow*>(rows),
+            reinterpret_cast<float*>(rows + round_up(kTaskRows * sizeof(GemmRow)))};
   }
 
   static std::uint32_t markov_row_status(const MarkovRowsArgs& args, std::int64_t i) {
     std::uint32_t bits = kOpOk;
     if (!has(args.backbone.rows, args.backbone_row.data[i])) bits |= kOpBadRow;
+    if (args.w1.data != nullptr && !has(args.w1.rows, args.previous.data[i])) bits |= kOpBadToken;
+    return bits;
+  }
+
+  static std::int64_t draft_hidden_row(const DraftRowsArgs& args, std::int64_t i) {
+    return args.hidden_row.data != nullptr ? args.hidden_row.data[i] : i;
+  }
+  static std::uint32_t draft_row_status(const DraftRowsArgs& args, std::int64_t i) {
+    std::uint32_t bits = kOpOk;
+    if (!has(args.hidden.rows, draft_hidden_row(args, i))) bits |= kOpBadRow;
     if (args.w1.data != nullptr && !has(args.w1.rows, args.previous.data[i])) bits |= kOpBadToken;
     return bits;
   }

@@ -10,6 +10,7 @@
 #include "kernels/confidence/confidence.h"
 #include "kernels/proposal/proposal.h"
 #include "kernels/rows/compare_pairs.h"
+#include "kernels/rows/draft_rows.h"
 #include "kernels/rows/markov_rows.h"
 #include "kernels/rows/project.h"
 #include "kernels/rows/row_laws.h"
@@ -134,6 +135,10 @@ class CudaBackend final : public Backend {
   void markov_rows(const MarkovRowsArgs& args) override {
     check(args);
     kernels::markov_rows(args, stream());
+  }
+  void draft_rows(const DraftRowsArgs& args) override {
+    check(args);
+    kernels::draft_rows(args, stream());
   }
   void confidence_rows(const ConfidenceRowsArgs& args) override {
     check(args);
