@@ -1,6 +1,7 @@
 #include "kernels/rows/project.h"
 
 #include "kernels/common/gemm.cuh"
+#include "kernels/tensor/tensor_product.h"
 
 namespace dspark::kernels {
 namespace {
@@ -30,6 +31,12 @@ struct ProjectEpilogue {
 }  // namespace
 
 void project(const ProjectArgs& args, cudaStream_t stream) {
+  if (tensor_products_apply(args)) {
+    if (const std::optional<TensorKernel> kernel = tensor_kernel()) {
+      tensor_product({args.a, args.b, {}, {}, args.out}, *kernel, stream);
+      return;
+    }
+  }
   const bool aligned =
       reinterpret_cast<std::uintptr_t>(args.out.data) % 16 == 0 && args.out.stride % 4 == 0;
   gemm(gemm_operand(args.a), gemm_operand(args.b), args.a.rows, args.b.rows, args.a.cols,

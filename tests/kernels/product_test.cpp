@@ -198,17 +198,145 @@ TEST_F(Products, MarkovRowsLeaveUnusedAndBadRowsAloneAndReportTheBad) {
   expect_same_bits(bad_row.out.dense(), bad_row.expected());
 }
 
+// --- products on tensor cores (Products::tensor); elsewhere they are the chain -------------------
+
+// Around the sizes that tiles cut at: 16 in depth, 64 and 128 rows, 128 and 256 columns.
+const std::vector<Shape> kTensorShapes = {
+    {1, 1, 1},       {3, 5, 2},      {8, 33, 17},   {64, 256, 64},  {65, 257, 65},
+    {128, 300, 256}, {129, 513, 72}, {1, 1031, 31}, {260, 40, 100}, {300, 700, 520}};
+
+/// Padding that makes the rows of a 16-bit matrix start at multiples of 16 bytes.
+std::int64_t padding_to_16_bytes(std::int64_t depth) { return (depth + 7) / 8 * 8 - depth; }
+
+/// Σ a · b and Σ |a · b| of 16-bit values in 64 bits.
+struct ReferenceSum {
+  double value = 0;
+  double size = 0;
+
+  void add(const float* a, const float* b, std::int64_t depth) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const double product = static_cast<double>(a[k]) * b[k];
+      value += product;
+      size += std::abs(product);
+    }
+  }
+  /// Accumulated in f32, whose sums may be cut off rather than rounded: far above what random
+  /// numbers give, far below what a wrong or lost product would.
+  void expect_close(float got) const { EXPECT_NEAR(got, value, 0x1p-20 * size + 1e-40); }
+};
+
+TEST_F(Products, TensorProjectionsAreCloseForEveryShapeAndType) {
+  Random random(20);
+  for (const Shape& shape : kTensorShapes) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.vocab << " x " << shape.depth
+                                      << ", type " << static_cast<int>(type));
+      const std::int64_t padding = padding_to_16_bytes(shape.depth);
+      const DeviceMatrix a(random.normals(static_cast<std::size_t>(shape.rows * shape.depth)),
+                           shape.depth, type, padding + 8);
+      const DeviceMatrix b(random.normals(static_cast<std::size_t>(shape.vocab * shape.depth)),
+                           shape.depth, type, padding);
+      const DeviceRows out(shape.rows, shape.vocab, shape.depth % 3);
+      const ProjectArgs args{a.view(), b.view(), out.view(), dspark::Products::tensor};
+      ASSERT_TRUE(tensor_products_apply(args));
+      backend().project(args);
+      const std::vector<float> got = out.dense();
+      for (std::int64_t m = 0; m < shape.rows; ++m) {
+        for (std::int64_t n = 0; n < shape.vocab; ++n) {
+          ReferenceSum sum;
+          sum.add(row(a.dense(), m, shape.depth), row(b.dense(), n, shape.depth), shape.depth);
+          sum.expect_close(row(got, m, shape.vocab)[n]);
+        }
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(Products, TensorProjectionsOfARowDoNotDependOnTheOthers) {
+  Random random(21);
+  const Shape shape{300, 700, 520};
+  const DeviceMatrix a(random.normals(static_cast<std::size_t>(shape.rows * shape.depth)),
+                       shape.depth, DType::f16);
+  const DeviceMatrix b(random.normals(static_cast<std::size_t>(shape.vocab * shape.depth)),
+                       shape.depth, DType::f16);
+  const DeviceRows all(shape.rows, shape.vocab);
+  backend().project({a.view(), b.view(), all.view(), dspark::Products::tensor});
+  const std::vector<float> expected = all.dense();
+  for (const std::int64_t first : {0, 1, 63, 170, 299}) {
+    for (const std::int64_t count : {1, 7, 64, 129}) {
+      if (first + count > shape.rows) continue;
+      Matrix part = a.view();
+      part.data = static_cast<const std::uint16_t*>(part.data) + first * part.stride;
+      part.rows = count;
+      const DeviceRows out(count, shape.vocab, 3);
+      backend().project({part, b.view(), out.view(), dspark::Products::tensor});
+      SCOPED_TRACE(testing::Message() << count << " rows from " << first);
+      expect_same_bits(out.dense(), {row(expected, first, shape.vocab),
+                                     row(expected, first + count, shape.vocab)});
+    }
+  }
+}
+
+TEST_F(Products, TensorProjectionsOfTokensDoNotDependOnTheOthers) {
+  Random random(22);
+  const Shape shape{40, 600, 136};
+  const DeviceMatrix a(random.normals(static_cast<std::size_t>(shape.rows * shape.depth)),
+                       shape.depth, DType::bf16);
+  const DeviceMatrix b(random.normals(static_cast<std::size_t>(shape.vocab * shape.depth)),
+                       shape.depth, DType::bf16);
+  const DeviceRows all(shape.rows, shape.vocab);
+  backend().project({a.view(), b.view(), all.view(), dspark::Products::tensor});
+  Matrix part = b.view();
+  part.data = static_cast<const std::uint16_t*>(part.data) + 277 * part.stride;
+  part.rows = 300;
+  const DeviceRows out(shape.rows, 300);
+  backend().project({a.view(), part, out.view(), dspark::Products::tensor});
+  const std::vector<float> got = out.dense();
+  const std::vector<float> whole = all.dense();
+  for (std::int64_t m = 0; m < shape.rows; ++m) {
+    const float* const expected = row(whole, m, shape.vocab) + 277;
+    expect_same_bits({row(got, m, 300), row(got, m + 1, 300)}, {expected, expected + 300});
+  }
+}
+
+TEST_F(Products, TensorProductsOfOtherOperandsAreTheChain) {
+  Random random(23);
+  const Shape shape{20, 130, 40};
+  const std::vector<float> a = random.normals(static_cast<std::size_t>(shape.rows * shape.depth));
+  const std::vector<float> b = random.normals(static_cast<std::size_t>(shape.vocab * shape.depth));
+  struct Operands {
+    DType a, b;
+    std::int64_t padding;
+  };
+  for (const Operands& operands :
+       {Operands{DType::f32, DType::f32, 0}, Operands{DType::f32, DType::f16, 0},
+        Operands{DType::f16, DType::bf16, 0}, Operands{DType::f16, DType::f16, 1}}) {
+    const DeviceMatrix device_a(a, shape.depth, operands.a, operands.padding);
+    const DeviceMatrix device_b(b, shape.depth, operands.b);
+    const DeviceRows out(shape.rows, shape.vocab);
+    const ProjectArgs args{device_a.view(), device_b.view(), out.view(), dspark::Products::tensor};
+    EXPECT_FALSE(tensor_products_apply(args));
+    backend().project(args);
+    expect_same_bits(out.dense(), product_of(device_a.dense(), device_b.dense(), shape));
+  }
+}
+
 /// One call of draft_rows. The states are more than the rows, and stand in another order.
 struct DraftCase {
-  DraftCase(const Shape& shape, std::int64_t rank, DType hidden_type, DType type,
-            std::uint64_t seed)
+  /// Padding of rows of so many elements.
+  using Padding = std::int64_t (*)(std::int64_t);
+
+  DraftCase(
+      const Shape& shape, std::int64_t rank, DType hidden_type, DType type, std::uint64_t seed,
+      Padding padding = [](std::int64_t size) { return 1 + size % 3; })
       : random(seed),
         vocab(shape.vocab),
         depth(shape.depth),
-        hidden(normals(shape.rows + 2, depth), depth, hidden_type, 1),
-        head(normals(vocab, depth), depth, type, 2),
-        w1(normals(vocab + 3, rank), rank, type, 3),
-        w2(normals(vocab, rank), rank, type, 1),
+        hidden(normals(shape.rows + 2, depth), depth, hidden_type, padding(depth)),
+        head(normals(vocab, depth), depth, type, padding(depth)),
+        w1(normals(vocab + 3, rank), rank, type, padding(rank)),
+        w2(normals(vocab, rank), rank, type, padding(rank)),
         out(shape.rows, vocab, 1) {
     for (std::int64_t i = 0; i < shape.rows; ++i) {
       previous.push_back(random.integer(0, vocab + 2));
@@ -232,19 +360,43 @@ struct DraftCase {
     if (markov) args.w1 = w1.view();
     if (markov) args.w2 = w2.view();
     args.out = out.view();
+    args.products = products;
     args.status = status.data();
+    applies = tensor_products_apply(args);
     backend().draft_rows(args);
     return status.values()[0];
+  }
+
+  bool sound(std::size_t i, bool markov = true) const {
+    return previous[i] >= 0 && (!markov || previous[i] < vocab + 3) && hidden_row[i] >= 0 &&
+           hidden_row[i] < hidden.view().rows;
+  }
+
+  /// Holds the outputs against sums in 64 bits.
+  void expect_close(bool markov = true) const {
+    const std::vector<float> got = out.dense();
+    const std::int64_t rank = w1.view().cols;
+    for (std::size_t i = 0; i < previous.size(); ++i) {
+      for (std::int32_t v = 0; v < vocab; ++v) {
+        const float value = row(got, static_cast<std::int64_t>(i), vocab)[v];
+        if (!sound(i, markov)) {
+          expect_same_bits({value}, {canary()});
+          continue;
+        }
+        ReferenceSum sum;
+        sum.add(row(hidden.dense(), hidden_row[i], depth), row(head.dense(), v, depth), depth);
+        if (markov) sum.add(row(w1.dense(), previous[i], rank), row(w2.dense(), v, rank), rank);
+        sum.expect_close(value);
+      }
+    }
   }
 
   std::vector<float> expected(bool markov = true) const {
     std::vector<float> values;
     for (std::size_t i = 0; i < previous.size(); ++i) {
       const std::int64_t rank = w1.view().cols;
-      const bool sound = previous[i] >= 0 && (!markov || previous[i] < vocab + 3) &&
-                         hidden_row[i] >= 0 && hidden_row[i] < hidden.view().rows;
       for (std::int32_t v = 0; v < vocab; ++v) {
-        if (!sound) {
+        if (!sound(i, markov)) {
           values.push_back(canary());
           continue;
         }
@@ -261,6 +413,8 @@ struct DraftCase {
   Random random;
   std::int32_t vocab;
   std::int64_t depth;
+  dspark::Products products = dspark::Products::exact;
+  bool applies = false;  ///< tensor_products_apply of the last call
   DeviceMatrix hidden;
   DeviceMatrix head;
   DeviceMatrix w1;
@@ -347,6 +501,80 @@ TEST_F(Products, DraftRowsLeaveUnusedAndBadRowsAloneAndReportTheBad) {
   bad_row.hidden_row[2] = -1;
   EXPECT_EQ(bad_row.run(), kOpBadRow);
   expect_same_bits(bad_row.out.dense(), bad_row.expected());
+}
+
+TEST_F(Products, TensorDraftRowsAreCloseAndLeaveUnusedAndBadRowsAlone) {
+  for (const Shape& shape : kTensorShapes) {
+    for (const std::int64_t rank : {1, 24, 300}) {
+      for (const DType type : {DType::f16, DType::bf16}) {
+        SCOPED_TRACE(testing::Message()
+                     << shape.rows << " x " << shape.vocab << " x " << shape.depth << " + " << rank
+                     << ", type " << static_cast<int>(type));
+        DraftCase test(shape, rank, type, type, 15, padding_to_16_bytes);
+        test.products = dspark::Products::tensor;
+        std::uint32_t problems = kOpOk;
+        if (shape.rows > 2) {
+          test.previous[1] = -1;
+          test.hidden_row[1] = -7;  // not looked at
+          test.previous[2] = test.vocab + 3;
+          test.hidden_row.back() = static_cast<std::int32_t>(shape.rows) + 2;
+          problems = kOpBadToken | kOpBadRow;
+        }
+        EXPECT_EQ(test.run(), problems);
+        ASSERT_TRUE(test.applies);
+        test.expect_close();
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(Products, TensorDraftRowsWithoutAMarkovHead) {
+  DraftCase test({9, 41, 30}, 24, DType::f16, DType::f16, 16, padding_to_16_bytes);
+  test.products = dspark::Products::tensor;
+  test.previous[2] = 1000;  // no table, so nothing to be outside of
+  test.previous[3] = -1;
+  EXPECT_EQ(test.run(false), kOpOk);
+  ASSERT_TRUE(test.applies);
+  test.expect_close(false);
+}
+
+TEST_F(Products, TensorDraftRowsDependOnTheirOwnOperandsAlone) {
+  DraftCase test({200, 300, 136}, 40, DType::f16, DType::f16, 17, padding_to_16_bytes);
+  test.products = dspark::Products::tensor;
+  test.run();
+  const std::vector<float> all = test.out.dense();
+
+  // The rows backwards and fewer: each as before.
+  const std::vector<std::int32_t> previous = test.previous;
+  const std::vector<std::int32_t> hidden_row = test.hidden_row;
+  test.previous.assign(previous.rbegin(), previous.rbegin() + 3);
+  test.hidden_row.assign(hidden_row.rbegin(), hidden_row.rbegin() + 3);
+  test.out = DeviceRows(3, test.vocab, 2);
+  test.run();
+  const std::vector<float> few = test.out.dense();
+  for (std::int64_t i = 0; i < 3; ++i) {
+    expect_same_bits({row(few, i, 300), row(few, i + 1, 300)},
+                     {row(all, 199 - i, 300), row(all, 200 - i, 300)});
+  }
+
+  // The states in order, in place.
+  Matrix states = test.hidden.view();
+  states.rows = 3;
+  const Device<std::int32_t> device_previous(test.previous);
+  const DeviceRows in_place(3, test.vocab);
+  DraftRowsArgs args;
+  args.hidden = states;
+  args.previous = device_previous.view();
+  args.head = test.head.view();
+  args.w1 = test.w1.view();
+  args.w2 = test.w2.view();
+  args.out = in_place.view();
+  args.products = dspark::Products::tensor;
+  backend().draft_rows(args);
+  test.hidden_row = {0, 1, 2};
+  test.run();
+  expect_same_bits(in_place.dense(), test.out.dense());
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "parity.h"
@@ -211,6 +213,56 @@ TEST_F(ProductsParity, DraftRowsWithUnusedAndBadRows) {
                });
         }
       }
+    }
+  }
+}
+
+TEST_F(ProductsParity, TensorProductsAreCloseToTheChain) {
+  // The only results that may differ: the order of summation is the device's own.
+  Numbers numbers(6);
+  const std::int64_t m = 150;
+  const std::int32_t n = 3001;
+  const std::int64_t depth = 1024;
+  const std::int64_t rank = 104;
+  const std::vector<float> hidden = normals(numbers, static_cast<std::size_t>(m * depth), 1);
+  const std::vector<float> head = normals(numbers, static_cast<std::size_t>(n * depth), 1);
+  const std::vector<float> table = normals(numbers, static_cast<std::size_t>(n * rank), 1);
+  std::vector<std::int32_t> previous;
+  for (std::int64_t i = 0; i < m; ++i) previous.push_back(numbers.below(n));
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const auto run = [&](Backend& backend, std::vector<float>& projected,
+                         std::vector<float>& drafts) {
+      Side side(backend);
+      DraftRowsArgs args;
+      args.hidden = put_matrix(side, hidden, type, m, depth, depth);
+      args.previous = {side.put(previous), m};
+      args.head = put_matrix(side, head, type, n, depth, depth);
+      args.w1 = args.w2 = put_matrix(side, table, type, n, rank, rank);
+      args.products = Products::tensor;
+      args.status = side.status();
+      const auto size = static_cast<std::size_t>(m * n);
+      args.out = {side.make<float>(size), m, n, n};
+      ASSERT_TRUE(tensor_products_apply(args));
+      backend.draft_rows(args);
+      drafts.resize(size);
+      backend.download(drafts.data(), args.out.data, size * sizeof(float));
+      backend.project({args.hidden, args.head, args.out, Products::tensor});
+      projected.resize(size);
+      backend.download(projected.data(), args.out.data, size * sizeof(float));
+    };
+    std::vector<float> chain[2];
+    std::vector<float> tensor[2];
+    run(*cpu_backend(), chain[0], chain[1]);
+    run(*cuda_backend(), tensor[0], tensor[1]);
+    for (int which = 0; which < 2; ++which) {
+      // A product of two such numbers has a mean size of 2 / pi; both sums may be off by 2^-20 of
+      // all of them.
+      const double bound = 2 * 0x1p-20 * 0.7 * static_cast<double>(depth + which * rank);
+      double worst = 0;
+      for (std::size_t i = 0; i < chain[which].size(); ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(chain[which][i]) - tensor[which][i]));
+      }
+      EXPECT_LE(worst, bound) << type_name(type) << (which == 0 ? " project" : " draft_rows");
     }
   }
 }

@@ -138,7 +138,7 @@ class CudaBackend final : public Backend {
   }
   void draft_rows(const DraftRowsArgs& args) override {
     check(args);
-    kernels::draft_rows(args, stream());
+    kernels::draft_rows(args, workspace_.get(kernels::draft_rows_workspace(args)), stream());
   }
   void confidence_rows(const ConfidenceRowsArgs& args) override {
     check(args);
