@@ -176,7 +176,9 @@ fi
 [[ -z $traces ]] || part 'both backends over recorded traces' traces.log compare_backends
 if ((do_bench)); then
   if "$build/bin/dspark-replay" bench --help >/dev/null 2>&1; then
-    part 'benchmark' bench.log "$build/bin/dspark-replay" bench
+    # The table in the log, the numbers as JSON beside it.
+    part 'benchmark' bench.log \
+      "$build/bin/dspark-replay" bench --backend cuda --json "$out/bench.json"
   else
     leave_out 'benchmark' 'this build has no bench command'
   fi

@@ -123,32 +123,38 @@ void check_status(Backend& backend, const PreparedCase& prepared, const BenchCas
                      "the device or this build is broken; please report it");
 }
 
-/// The first entries of what the device wrote must be what the reference writes for them alone.
-void check_outputs(const BenchCase& what, Backend& device, const PreparedCase& prepared,
-                   Workbench& reference) {
+/// What the reference writes for the first entries, an element for each output.
+std::vector<Bytes> expected_outputs(const BenchCase& what, Workbench& reference) {
   BenchCase small = what;
   if (!what.family->whole_batch) {
     std::int32_t& entries = small.anchors > 0 ? small.anchors : small.batch;
     entries = std::min(entries, what.family->reference_entries);
   }
   Arena arena(reference, 0);
-  const PreparedCase expected = what.family->prepare(small, arena);
-  expected.enqueue();
-  check_status(reference.backend(), expected, what);
+  const PreparedCase prepared = what.family->prepare(small, arena);
+  prepared.enqueue();
+  check_status(reference.backend(), prepared, what);
+  std::vector<Bytes> out;
+  for (const BenchOutput& output : prepared.outputs) {
+    out.push_back(downloaded(reference.backend(), output.data, output.bytes()));
+  }
+  return out;
+}
+
+/// The first entries of what the device wrote must be what the reference writes for them alone.
+void check_outputs(const BenchCase& what, Backend& device, const PreparedCase& prepared,
+                   const std::vector<Bytes>& expected) {
   check_status(device, prepared, what);
-  for (std::size_t i = 0; i < expected.outputs.size(); ++i) {
-    const BenchOutput& output = expected.outputs[i];
-    const std::size_t bytes = static_cast<std::size_t>(output.entries) * output.entry_bytes;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const BenchOutput& output = prepared.outputs[i];
     const Compare compare = is_exact(what) ? Compare::bits : output.compare;
     const auto difference =
-        first_difference(compare, downloaded(device, prepared.outputs[i].data, bytes),
-                         downloaded(reference.backend(), output.data, bytes));
+        first_difference(compare, downloaded(device, output.data, expected[i].size()), expected[i]);
     if (!difference) continue;
-    throw device_error(
-        case_text(what),
-        fmt::format("{} of the {} backend differs from the {} backend's at {} {}", output.name,
-                    device.name(), reference.backend().name(), element_word(compare), *difference),
-        "the device or this build is broken; please report it");
+    throw device_error(case_text(what),
+                       fmt::format("{} of the {} backend differs from the reference's at {} {}",
+                                   output.name, device.name(), element_word(compare), *difference),
+                       "the device or this build is broken; please report it");
   }
 }
 
@@ -234,7 +240,8 @@ CaseResult run_case(const BenchCase& what, Workbench& bench, Workbench& referenc
     prepared.back().enqueue();  // also gives the backend's workspace its size
   };
   prepare(0);
-  check_outputs(what, device, prepared.front(), reference);
+  const std::vector<Bytes> expected = expected_outputs(what, reference);
+  check_outputs(what, device, prepared.front(), expected);
   result.checked = bounds_text(what, prepared.front().outputs);
 
   // As many sets as the budget holds, what one has taken, each will take; and no more than a call
@@ -255,7 +262,12 @@ CaseResult run_case(const BenchCase& what, Workbench& bench, Workbench& referenc
   }
   result.graph = device.name() == "cuda";
   Rotation rotation(std::move(recordings));
+  // Replays must write it all again.
+  for (const BenchOutput& output : prepared.front().outputs) {
+    device.fill(output.data, 0, output.bytes());
+  }
   time_case(device, rotation, result.sets, options, result);
+  check_outputs(what, device, prepared.front(), expected);
   return result;
 }
 

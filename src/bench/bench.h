@@ -62,10 +62,11 @@ struct BenchResult {
 using BenchProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
 
 /// Runs the cases of `options` on `device`. Each is first run on the same inputs, cut to a few
-/// entries, on `reference`, and its outputs must agree: bit for bit, or within the bounds of
-/// cases.h where its products are accumulated on tensor cores. Throws Error(usage) for a family
-/// that does not exist, Error(device) naming the case where outputs differ or the device fails. A
-/// case that does not fit into the budget or the memory is refused, and the others go on.
+/// entries, on `reference`, and its outputs must agree, before it is timed and after: bit for bit,
+/// or within the bounds of cases.h where its products are accumulated on tensor cores. Throws
+/// Error(usage) for a family that does not exist, Error(device) naming the case where outputs
+/// differ or the device fails. A case that does not fit into the budget or the memory is refused,
+/// and the others go on.
 [[nodiscard]] BenchResult run_bench(Backend& device, Backend& reference,
                                     const BenchOptions& options, const BenchProgress& progress);
 

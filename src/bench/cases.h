@@ -82,14 +82,18 @@ inline constexpr double kProbabilityBound = 0x1p-8;
 /// Largest absolute difference at the boundary of a filter, which moves with the mass above it.
 inline constexpr double kBoundaryBound = 0x1p-12;
 
-/// Something that a call writes: `entries` times `entry_bytes`. Those of the first entries do not
-/// depend on how many there are, unless the family looks at the batch as a whole.
+/// Something that a call writes, wholly or over zeros: `entries` times `entry_bytes`. Those of the
+/// first entries do not depend on how many there are, unless the family looks at the batch as a
+/// whole.
 struct BenchOutput {
   std::string_view name;
-  const void* data = nullptr;
+  void* data = nullptr;
   std::int64_t entries = 0;
   std::size_t entry_bytes = 0;
   Compare compare = Compare::bits;
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(entries) * entry_bytes;
+  }
 };
 
 /// A case on one set of inputs.

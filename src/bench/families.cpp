@@ -65,8 +65,8 @@ const std::int32_t* tokens(Arena& arena, std::int64_t count, const Case& c, Benc
 }
 
 template <class T>
-BenchOutput output(std::string_view name, const T* data, std::int64_t entries,
-                   std::int64_t per_entry, Compare compare = Compare::bits) {
+BenchOutput output(std::string_view name, T* data, std::int64_t entries, std::int64_t per_entry,
+                   Compare compare = Compare::bits) {
   return {name, data, entries, static_cast<std::size_t>(per_entry) * sizeof(T), compare};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,7 +80,8 @@ class BenchCommand : public Command {
                   "How products are accumulated: in one order on every device, or on tensor cores "
                   "(a GPU: exact,tensor; the CPU, where both are exact: exact)"),
         samples_(app, "--samples", "N",
-                 "Samples of each case (50); fewer where they take more than a second, but 5") {
+                 "Samples of each case (50); fewer where they take more than a second, but 5"),
+        json_(app, "--json", "FILE", "Write the numbers to FILE as JSON too") {
     app.add_flag("--list", list_, "Tell the families and stop");
     app.get_option("--seed")->description("Seed of the inputs (0)");
     app.get_option("--memory-budget")
@@ -93,6 +95,7 @@ class BenchCommand : public Command {
     const CommonOptions common = checked_common();
     BenchOptions options = checked_options(common);
     const Output output(common.output);
+    const std::optional<Output> json = json_output(common.output);
     if (list_) {
       output.write(render_bench_families(common.format));
       return ExitCode::done;
@@ -113,6 +116,7 @@ class BenchCommand : public Command {
     for (const RefusedCase& refused : result.refused) {
       messages.note(fmt::format("{}: {}", case_text(refused.what), refused.why));
     }
+    if (json) json->write(render_bench(result, OutputFormat::json));
     output.write(render_bench(result, common.format));
     return result.refused.empty() ? ExitCode::done : ExitCode::incomplete;
   }
@@ -124,6 +128,17 @@ class BenchCommand : public Command {
       throw usage_error("--heads", "bench makes its own weights", "leave the flag out");
     }
     return common;
+  }
+
+  std::optional<Output> json_output(const std::string& output) const {
+    const std::optional<std::string> path = json_.text();
+    if (!path) return std::nullopt;
+    if (list_) throw usage_error(json_.name(), "--list times nothing", "leave one of them out");
+    if (path->empty() || *path == "-" || *path == output || same_file(*path, output)) {
+      throw usage_error(json_.name(), "the numbers need a file of their own",
+                        "give another name, or --format json alone");
+    }
+    return Output(*path);
   }
 
   BenchOptions checked_options(const CommonOptions& common) const {
@@ -161,7 +176,8 @@ class BenchCommand : public Command {
   }
 
   CommonFlags common_;
-  ValueFlag only_, batch_, vocab_, rank_, block_, hidden_, top_k_, anchors_, products_, samples_;
+  ValueFlag only_, batch_, vocab_, rank_, block_, hidden_, top_k_, anchors_, products_, samples_,
+      json_;
   bool list_ = false;
 };
 

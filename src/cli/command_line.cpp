@@ -21,9 +21,9 @@ constexpr const char* kExitCodes =
     "  2  usage: flags and arguments\n"
     "  3  bad policy file, cost table or calibration file\n"
     "  4  bad trace or heads file\n"
-    "  5  no usable device, or out of memory\n"
-    "  6  done, but rows of a trace were invalid, rounds diverged (--strict), or a gate\n"
-    "     failed (--max-ece)\n"
+    "  5  no usable device, out of memory, or a wrong result (bench)\n"
+    "  6  done, but rows of a trace were invalid, rounds diverged (--strict), a gate\n"
+    "     failed (--max-ece), or a case did not fit (bench)\n"
     "  128 + N  ended by signal N\n";
 
 using Commands = std::vector<std::pair<std::string, std::unique_ptr<Command>>>;

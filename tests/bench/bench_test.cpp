@@ -1,0 +1,209 @@
+// The bench itself: what it measures, what it refuses, and that it notices a wrong result.
+#include "bench/bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "backends/cpu/cpu_backend.h"
+#include "core/random.h"
+#include "support/error.h"
+#include "tests/replay/idle_backend.h"
+
+namespace dspark {
+namespace {
+
+BenchOptions tiny() {
+  BenchOptions options;
+  options.axes.batch = {1, 3};
+  options.axes.vocab = {300};
+  options.axes.rank = {8};
+  options.axes.block_size = {3};
+  options.axes.hidden = {16};
+  options.axes.top_k = {20};
+  options.axes.anchors = {4};
+  options.samples = 3;
+  options.case_milliseconds = 20;
+  options.threads = 2;
+  return options;
+}
+
+/// Calls are counted; the clock says a millisecond each.
+class HostBackend : public IdleBackend {
+ public:
+  [[nodiscard]] std::string name() const override { return "host"; }
+  [[nodiscard]] bool shares_host_memory() const override { return true; }
+  [[nodiscard]] DeviceFacts facts() const override { return {1000, 1, {}, {}}; }
+  void upload(void* target, const void* source, std::size_t bytes) override {
+    std::memcpy(target, source, bytes);
+  }
+  void download(void* target, const void* source, std::size_t bytes) override {
+    std::memcpy(target, source, bytes);
+  }
+  void fill(void* target, int value, std::size_t bytes) override {
+    std::memset(target, value, bytes);
+  }
+  void copy(void*, const void*, std::size_t) override { ++calls; }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
+    return std::make_unique<Kept>(enqueue);
+  }
+  [[nodiscard]] double measure(const std::function<void()>& enqueue) override {
+    const int before = calls;
+    enqueue();
+    return calls - before;
+  }
+  void fill_uniforms(const FillUniformsArgs& args) override {
+    ++calls;
+    seen.insert(args.uniforms.data);
+    for (std::int64_t i = 0; i < args.uniforms.size; ++i) {
+      args.uniforms.data[i] =
+          edge_llm_uniform(args.seed, args.offset, static_cast<std::uint64_t>(i));
+    }
+    if (lies && args.uniforms.size > 1) args.uniforms.data[args.uniforms.size - 1] = 2;
+  }
+
+  int calls = 0;
+  bool lies = false;
+  std::set<const float*> seen;
+
+ private:
+  class Kept : public Recording {
+   public:
+    explicit Kept(std::function<void()> enqueue) : enqueue_(std::move(enqueue)) {}
+    void replay() override { enqueue_(); }
+
+   private:
+    std::function<void()> enqueue_;
+  };
+  void* allocate_bytes(std::size_t bytes) override { return std::malloc(bytes); }
+  void free_bytes(void* data) noexcept override { std::free(data); }
+};
+
+BenchResult run_uniforms(HostBackend& device, BenchOptions options) {
+  const auto reference = make_cpu_backend(1);
+  options.only = {"uniforms"};
+  return run_bench(device, *reference, options, [](const auto&, auto, auto) {});
+}
+
+TEST(Bench, TimesEveryCaseAfterItWasChecked) {
+  const auto device = make_cpu_backend(2);
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  std::int64_t last = -1;
+  std::int64_t steps = 0;
+  const BenchResult result =
+      run_bench(*device, *reference, options,
+                [&](const std::string& what, std::int64_t done, std::int64_t total) {
+                  EXPECT_FALSE(what.empty());
+                  EXPECT_GT(done, last);
+                  EXPECT_LT(done, total);
+                  last = done;
+                  steps = total;
+                });
+  const std::vector<BenchCase> cases = make_cases({}, options.axes);
+  ASSERT_EQ(result.cases.size(), cases.size());
+  EXPECT_EQ(steps, static_cast<std::int64_t>(cases.size()) + 1);
+  EXPECT_TRUE(result.refused.empty());
+  EXPECT_GT(result.copy_bytes_per_second, 1e6);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const CaseResult& one = result.cases[i];
+    SCOPED_TRACE(case_text(one.what));
+    EXPECT_EQ(case_text(one.what), case_text(cases[i]));
+    EXPECT_GT(one.time.least, 0);
+    EXPECT_LE(one.time.least, one.time.p10);
+    EXPECT_LE(one.time.p10, one.time.median);
+    EXPECT_LE(one.time.median, one.time.p90);
+    EXPECT_EQ(one.samples, 3);
+    EXPECT_GE(one.repeats, 1);
+    EXPECT_GE(one.sets, 1);
+    EXPECT_FALSE(one.graph);
+    EXPECT_EQ(one.bytes, one.what.family->bytes(one.what));
+    EXPECT_FALSE(one.checked.empty());
+    EXPECT_EQ(one.checked == "bits", one.what.products == Products::exact);
+  }
+}
+
+TEST(Bench, AWrongOutputIsAnErrorThatNamesTheCase) {
+  HostBackend device;
+  device.lies = true;
+  BenchOptions options = tiny();
+  options.axes.batch = {2};
+  try {
+    static_cast<void>(run_uniforms(device, options));
+    FAIL() << "not noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::device);
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("uniforms (batch 2, block size 3)"),
+                                             testing::HasSubstr("differs")));
+  }
+}
+
+// Calls take a millisecond by this backend's clock, and sets of 28 bytes rotate through a cache of
+// 1000.
+TEST(Bench, SamplesAsOftenAsTimeAllowsAndRotatesItsInputs) {
+  HostBackend device;
+  BenchOptions options = tiny();
+  options.axes.batch = {1};
+  options.samples = 7;
+  options.case_milliseconds = 1000;
+  const BenchResult plenty = run_uniforms(device, options);
+  ASSERT_EQ(plenty.cases.size(), 1u);
+  const CaseResult& one = plenty.cases[0];
+  EXPECT_EQ(one.samples, 7);
+  EXPECT_EQ(one.repeats, 1);
+  EXPECT_DOUBLE_EQ(one.time.median, 1000);
+  EXPECT_EQ(one.sets, 2000 / 28 + 1);
+  EXPECT_TRUE(one.cold);
+  EXPECT_EQ(device.seen.size(), static_cast<std::size_t>(one.sets));
+
+  options.samples = 100;
+  options.case_milliseconds = 10;
+  const CaseResult hurried = run_uniforms(device, options).cases.at(0);
+  EXPECT_EQ(hurried.samples, 11);  // the last one goes beyond it
+  EXPECT_EQ(hurried.sets, 11);
+  EXPECT_FALSE(hurried.cold);
+
+  options.case_milliseconds = 1;
+  EXPECT_EQ(run_uniforms(device, options).cases.at(0).samples, 5);
+}
+
+TEST(Bench, TheCeilingIsTheBytesReadAndWritten) {
+  HostBackend device;
+  const BenchResult result = run_uniforms(device, tiny());
+  EXPECT_EQ(result.copy_bytes, 2.0 * (256 << 20));
+  EXPECT_DOUBLE_EQ(result.copy_bytes_per_second, 2e3 * (256 << 20));  // a millisecond a copy
+}
+
+TEST(Bench, RefusesWhatDoesNotFitAndGoesOn) {
+  const auto device = make_cpu_backend(1);
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  options.only = {"greedy_accept", "uniforms"};
+  options.axes.batch = {1, 1000};
+  options.budget = 100'000;
+  const BenchResult result =
+      run_bench(*device, *reference, options, [](const auto&, auto, auto) {});
+  ASSERT_EQ(result.refused.size(), 1u);
+  EXPECT_EQ(case_text(result.refused[0].what),
+            "greedy_accept (batch 1000, vocab 300, block size 3)");
+  EXPECT_THAT(result.refused[0].why, testing::HasSubstr("budget of 100 kB"));
+  EXPECT_EQ(result.cases.size(), 3u);
+}
+
+TEST(Bench, ACaseThatFitsOnlyOnceRotatesThroughFewerSets) {
+  HostBackend device;
+  BenchOptions options = tiny();
+  options.axes.batch = {1};
+  options.budget = 100;  // three sets of 28 bytes
+  options.case_milliseconds = 1000;
+  const CaseResult one = run_uniforms(device, options).cases.at(0);
+  EXPECT_EQ(one.sets, 3);
+  EXPECT_FALSE(one.cold);
+}
+
+}  // namespace
+}  // namespace dspark

@@ -1,0 +1,169 @@
+// dspark-replay bench, as a user runs it.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/tool.h"
+
+namespace dspark::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<std::string> tiny(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {
+      "bench", "--backend",    "cpu", "--vocab",   "300", "--rank",    "8", "--hidden",
+      "16",    "--block-size", "3",   "--top-k",   "20",  "--anchors", "4", "--samples",
+      "5",     "--seed",       "3",   "--threads", "2"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(Bench, WritesEveryNumberOfACaseAsJson) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("bench.json");
+  const Outcome outcome =
+      run_tool(tiny({"--only", "sampled_round,reduce,uniforms", "--batch", "1,3", "--products",
+                     "exact,tensor", "--format", "json", "-o", file}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "");
+  const json result = json::parse(read_file(file));
+  EXPECT_EQ(result["format"], "dspark-bench");
+  EXPECT_EQ(result["format_version"], 1);
+  EXPECT_FALSE(result["version"].get<std::string>().empty());
+  EXPECT_EQ(result["device"]["backend"], "cpu");
+  EXPECT_EQ(result["device"]["threads"], 2);
+  EXPECT_EQ(result["device"]["multiprocessors"], nullptr);
+  EXPECT_EQ(result["device"]["driver"], nullptr);
+  const double copy = result["copy_gb_per_s"];
+  EXPECT_GT(copy, 0);
+  EXPECT_EQ(result["refused"], json::array());
+
+  const json& cases = result["cases"];
+  ASSERT_EQ(cases.size(), 2U + 4U + 2U);
+  std::vector<std::string> names;
+  for (const json& one : cases) {
+    names.push_back(one["family"]);
+    const double median = one["median_us"];
+    EXPECT_LE(one["min_us"].get<double>(), one["p10_us"].get<double>());
+    EXPECT_LE(one["p10_us"].get<double>(), median);
+    EXPECT_LE(median, one["p90_us"].get<double>());
+    EXPECT_EQ(one["samples"], 5);
+    EXPECT_EQ(one["graph"], false);
+    const double bytes = one["bytes"];
+    EXPECT_NEAR(one["gb_per_s"].get<double>(), 1e-3 * bytes / median, 1e-6 * bytes / median);
+    EXPECT_NEAR(one["copy_share"].get<double>() * one["times_floor"].get<double>(), 1, 1e-9);
+    EXPECT_NEAR(one["floor_us"].get<double>(), 1e-3 * bytes / copy, 1e-6 * bytes / copy);
+    EXPECT_EQ(one["rank"].is_null(), one["family"] == "uniforms");
+    EXPECT_EQ(one["anchors"].is_null(), one["family"] != "reduce");
+    EXPECT_EQ(one["anchors_per_s"].is_null(), one["family"] != "reduce");
+    EXPECT_EQ(one["checked"] == "bits", one["products"] != "tensor");
+  }
+  EXPECT_THAT(names, testing::ElementsAre("uniforms", "uniforms", "sampled_round", "sampled_round",
+                                          "sampled_round", "sampled_round", "reduce", "reduce"));
+}
+
+TEST(Bench, HasOneLinePerCaseInEveryFormat) {
+  const std::vector<std::string> which = {"--only", "probabilities", "--batch", "2"};
+  const auto with = [&](const std::string& format) {
+    std::vector<std::string> arguments = tiny(which);
+    arguments.insert(arguments.end(), {"--format", format});
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string table = with("table");
+  EXPECT_THAT(table, AllOf(HasSubstr("device "), HasSubstr("GB/s"), HasSubstr("% copy"),
+                           HasSubstr("probabilities  plain"),
+                           HasSubstr("probabilities  top-k 20 top-p 0.95"),
+                           HasSubstr("probabilities  top-p 0.95")));
+  EXPECT_EQ(table.find("TFLOP/s"), std::string::npos);  // no products, no column
+  EXPECT_THAT(with("md"), AllOf(HasSubstr("| case | rule |"),
+                                HasSubstr("| probabilities | top-k 20 top-p 0.95 |")));
+  const std::vector<std::string> csv = lines_of(with("csv"));
+  ASSERT_EQ(csv.size(), 4U);
+  EXPECT_THAT(csv[0], testing::StartsWith("family,rule,products,batch,vocab,"));
+  EXPECT_THAT(csv[1], testing::StartsWith("probabilities,plain,,2,300,,3,,,,"));
+  EXPECT_EQ(std::count(csv[0].begin(), csv[0].end(), ','),
+            std::count(csv[1].begin(), csv[1].end(), ','));
+  const std::vector<std::string> lines = lines_of(with("jsonl"));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(json::parse(lines[0])["type"], "header");
+  EXPECT_EQ(json::parse(lines[0])["format"], "dspark-bench");
+  EXPECT_EQ(json::parse(lines[3])["family"], "probabilities");
+}
+
+TEST(Bench, KeepsTheNumbersAsJsonBesideTheTable) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("bench.json");
+  const Outcome outcome =
+      run_tool(tiny({"--only", "verify_tokens", "--batch", "2", "--json", file}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("verify_tokens "));
+  EXPECT_EQ(json::parse(read_file(file))["cases"].size(), 1U);
+}
+
+TEST(Bench, ListsItsFamiliesWithoutTimingThem) {
+  const Outcome list = run_tool({"bench", "--list"});
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, AllOf(testing::StartsWith("family "), HasSubstr("\nsampled_round "),
+                              HasSubstr("\nbatch_schedule "), HasSubstr("\nreduce ")));
+  const json families = json::parse(run_tool({"bench", "--list", "--format", "json"}).out);
+  EXPECT_EQ(families["format"], "dspark-bench-families");
+  EXPECT_EQ(families["families"].size() + 1, lines_of(list.out).size());
+  EXPECT_EQ(lines_of(run_tool({"bench", "--list", "--format", "csv"}).out).size(),
+            lines_of(list.out).size());
+}
+
+TEST(Bench, ACaseThatDoesNotFitIsNamedAndTheOthersAreTimed) {
+  std::vector<std::string> arguments =
+      tiny({"--only", "greedy_accept", "--batch", "1,1000", "--memory-budget", "100k"});
+  const Outcome outcome = run_tool(arguments);
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_THAT(outcome.err, HasSubstr("note: greedy_accept (batch 1000, vocab 300, block size 3): "
+                                     "cpu backend: inputs and outputs need more than the budget"));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("greedy_accept "), HasSubstr("\nrefused: ")));
+}
+
+TEST(Bench, BadValuesAreUsageErrorsAndNothingRuns) {
+  struct Bad {
+    std::vector<std::string> arguments;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Bad> bad = {
+      {{"--only", "unicorns"}, {"--only: 'unicorns' is not a family", "--list"}},
+      {{"--only", ""}, {"--only: '' is not a family"}},
+      {{"--only", "uniforms,uniforms"}, {"--only: 'uniforms' is given twice"}},
+      {{"--batch", "0"}, {"--batch: '0' is not a value it takes", "from 1 to"}},
+      {{"--batch", "1,,2"}, {"--batch: '' is not a value it takes"}},
+      {{"--batch", "2,1,2"}, {"--batch: 2 is given twice"}},
+      {{"--batch", "1.5"}, {"--batch: '1.5'"}},
+      {{"--vocab", "1"}, {"--vocab: '1'"}},
+      {{"--vocab", "4194305"}, {"--vocab: '4194305'"}},
+      {{"--rank", "-1"}, {"--rank: '-1'"}},
+      {{"--block-size", "65"}, {"--block-size: '65'"}},
+      {{"--hidden", "many"}, {"--hidden: 'many'"}},
+      {{"--top-k", "0"}, {"--top-k: '0'"}},
+      {{"--anchors", "99999999999999999999"}, {"--anchors: '99999999999999999999'"}},
+      {{"--products", "fast"}, {"--products: 'fast' is not a choice", "exact, tensor"}},
+      {{"--products", "exact,exact"}, {"--products: 'exact' is given twice"}},
+      {{"--json", "-"}, {"--json: the numbers need a file of their own"}},
+      {{"--json", "a.json", "-o", "a.json"}, {"--json: the numbers need a file of their own"}},
+      {{"--list", "--json", "a.json"}, {"--json: --list times nothing"}},
+      {{"--samples", "0"}, {"--samples: '0'"}},
+      {{"--heads", "h.h5"}, {"--heads: bench makes its own weights"}},
+      {{"--format", "yaml"}, {"--format: 'yaml'"}},
+      {{"x.h5"}, {"x.h5: unknown flag"}},
+      {{"-o", "no/such/folder/bench.json"}, {"no/such/folder/bench.json"}},
+  };
+  for (const Bad& one : bad) {
+    SCOPED_TRACE(one.arguments.front() + " " + one.arguments.back());
+    std::vector<std::string> arguments = {"bench"};
+    arguments.insert(arguments.end(), one.arguments.begin(), one.arguments.end());
+    expect_error(run_tool(arguments), 2, one.parts);
+  }
+}
+
+}  // namespace
+}  // namespace dspark::test
