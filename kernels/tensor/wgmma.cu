@@ -28,9 +28,6 @@ constexpr int kCluster = 2;
 constexpr int kGroupM = 64;
 constexpr int kWarpgroup = 128;
 constexpr int kBlockThreads = (1 + kTileM / kGroupM) * kWarpgroup;
-// Of 65536 registers: 128 · 40 + 256 · 232.
-constexpr int kLoaderRegisters = 40;
-constexpr int kMultiplierRegisters = 232;
 
 constexpr std::uint32_t kBytesA = kTileM * kTileK * 2;
 constexpr std::uint32_t kBytesB = kTileN * kTileK * 2;
@@ -58,6 +55,12 @@ struct WgmmaOutput {
   bool aligned;  // pairs of columns may be stored in one access
 };
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Of 65536 registers: 128 · 40 + 256 · 232.
+constexpr int kLoaderRegisters = 40;
+constexpr int kMultiplierRegisters = 232;
+
 /// Position in the ring of stages, and the parity of the phase that is waited for there.
 struct RingPosition {
   std::uint32_t stage = 0;
@@ -70,8 +73,6 @@ struct RingPosition {
     }
   }
 };
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /// Addresses in shared memory.
 struct WgmmaShared {
