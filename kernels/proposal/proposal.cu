@@ -135,7 +135,7 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
   const Scratch scan_scratch = scratch.take(row_scan_scratch(args.batch, vocab));
 
   const SamplingRule rule = effective_rule(args.rule, vocab);
-  const ClusterShape shape = cluster_shape(args.batch, vocab, rule);
+  const ClusterShape shape = cluster_shape(corrected, rule);
 
   for (std::int32_t step = 0; step < args.block_size; ++step) {
     BuildMarkovLogitsArgs markov;

@@ -1,33 +1,72 @@
 #include "kernels/rows/row_cluster.cuh"
 
+#include <map>
+#include <mutex>
+#include <tuple>
+
 namespace dspark::kernels {
 namespace {
 
-/// Elements of a block of which two fit a multiprocessor, so that one loads while the other
-/// computes.
-constexpr std::int32_t kChunk = 20480;
+/// Elements of a block that a thread holds in ten quads.
+constexpr std::int32_t kChunk = 10 * 4 * kClusterThreads;
 /// Fewer are not worth a block of their own.
 constexpr std::int32_t kLeastChunk = 1024;
 
+bool rows_at_16_bytes(const Rows& rows) {
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+}
+
 }  // namespace
 
-ClusterShape cluster_shape(std::int64_t rows, std::int32_t vocab, const SamplingRule& rule) {
+ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule) {
   const bool filtered = rule.top_k != 0;
   if (device_traits().major < 9 || rule.top_k > kMostClusterTopK) return {};
   if (rule.top_p != 0 && !filtered) return {};
-  const auto chunk_of = [&](int blocks) { return ((vocab + blocks - 1) / blocks + 7) / 8 * 8; };
+  const auto chunk_of = [&](int blocks) {
+    return static_cast<std::int32_t>(
+        ((static_cast<std::int64_t>(logits.vocab) + blocks - 1) / blocks + 7) / 8 * 8);
+  };
   ClusterShape shape;
   shape.blocks = 1;
   while (shape.blocks < kMostClusterBlocks &&
          (chunk_of(shape.blocks) > kChunk ||
           (chunk_of(shape.blocks) >= 2 * kLeastChunk &&
-           rows * shape.blocks < device_traits().multiprocessors))) {
+           logits.rows * shape.blocks < device_traits().multiprocessors))) {
     shape.blocks *= 2;
   }
   shape.chunk = chunk_of(shape.blocks);
-  shape.shared =
-      static_cast<std::size_t>(shape.chunk) * sizeof(float) + (filtered ? sizeof(FilterMemory) : 0);
-  return shape.shared <= kMostClusterShared ? shape : ClusterShape{};
+  shape.quads = (shape.chunk / 4 + kClusterThreads - 1) / kClusterThreads;
+  if (shape.quads > kMostClusterQuads) return {};
+  const std::size_t filter = filtered ? sizeof(FilterMemory) : 0;
+  const std::size_t row = static_cast<std::size_t>(shape.chunk) * sizeof(float);
+  shape.slots = rows_at_16_bytes(logits) ? 2 : 0;
+  while (shape.slots > 0 && shape.slots * row + filter > kMostClusterShared) --shape.slots;
+  shape.shared = static_cast<std::size_t>(shape.slots) * row + filter;
+  return shape;
+}
+
+int resident_clusters(const void* kernel, const ClusterShape& shape) {
+  static std::mutex mutex;
+  static std::map<std::tuple<const void*, int, std::size_t>, int> known;
+  const std::lock_guard lock(mutex);
+  int& clusters = known[{kernel, shape.blocks, shape.shared}];
+  if (clusters == 0) {
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(shape.blocks);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid_of(shape.blocks);
+    config.blockDim = dim3(kClusterThreads);
+    config.dynamicSmemBytes = shape.shared;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    DSPARK_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
+    if (clusters <= 0)
+      throw_launch_error("row clusters", "no cluster of this shape fits the device");
+  }
+  return clusters;
 }
 
 }  // namespace dspark::kernels

@@ -1,11 +1,12 @@
-// Rows that stay on chip: a cluster of blocks holds a row in shared memory, so that memory is read
-// once whatever is done with the row: its law, its probabilities, a token drawn from them. The bits
-// are those of the streaming kernels (row_laws.cu): masses are integers, and a token's rank is its
-// key.
+// Rows that stay on chip: a cluster of blocks holds a row in its registers, so that memory is read
+// once whatever is done with the row: its law, its probabilities, a token drawn from them. While a
+// row is worked on the next one is on its way to shared memory. The bits are those of the streaming
+// kernels (row_laws.cu): masses are integers, and a token's rank is its key.
 //
-// Top-k needs no histogram: the k-th largest of the threads' own maxima is a bound that at least k
-// tokens reach, and few others do; those are gathered and sorted. Top-p alone has no such bound and
-// streams.
+// Blocks exchange what they found twice a row: the largest logits of their warps, then sums or
+// candidates; every block draws the same conclusions by itself. Top-k needs no histogram: the k-th
+// largest of the warps' (or threads') own maxima is a bound that at least k tokens reach, and few
+// others do; those are gathered and sorted. Top-p alone has no such bound and streams.
 //
 // Needs thread block clusters (compute capability 9.0).
 #pragma once
@@ -13,7 +14,6 @@
 #include <cooperative_groups.h>
 #include <cub/block/block_scan.cuh>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "core/dspark_ops.h"
@@ -33,26 +33,29 @@ inline constexpr int kMostClusterBlocks = 8;
 /// Largest top_k whose tokens are found by threads' maxima: a block has that many.
 inline constexpr std::int32_t kMostClusterTopK = kClusterThreads;
 /// Dynamic shared memory of a block: what the device gives, less the kernel's own.
-inline constexpr std::size_t kMostClusterShared = 220 * 1024;
+inline constexpr std::size_t kMostClusterShared = 212 * 1024;
+/// Quads that a thread of the widest kernel holds in registers.
+inline constexpr int kMostClusterQuads = 20;
 
 /// How rows are split over a cluster; no blocks: the rows do not fit, or the device has no
 /// clusters.
 struct ClusterShape {
   int blocks = 0;
+  int quads = 0;           // per thread
+  int slots = 0;           // rows on their way to shared memory; 0: rows are loaded directly
   std::int32_t chunk = 0;  // elements per block, a multiple of 8
   std::size_t shared = 0;  // dynamic shared memory, bytes
 };
 
-/// Where a filter's candidates are gathered: rank 0's memory, one use after the other.
+/// Where a filter's candidates are gathered: one use after the other.
 union FilterMemory {
   std::uint32_t maxima[kMostClusterBlocks * kClusterThreads];  // order codes
   std::uint64_t keys[kCandidates];
   SharedBins bins;
 };
 
-/// The shape for `rows` rows of `vocab` under `rule` (effective_rule).
-[[nodiscard]] ClusterShape cluster_shape(std::int64_t rows, std::int32_t vocab,
-                                         const SamplingRule& rule);
+/// The shape for these rows under `rule` (effective_rule).
+[[nodiscard]] ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule);
 
 /// What becomes of a row: its law alone.
 struct LawSink {
@@ -114,29 +117,38 @@ __device__ inline Extremes merge(const Extremes& a, const Extremes& b) {
           a.poisoned | b.poisoned};
 }
 
-/// What blocks of a cluster tell each other once the largest logit is known.
-struct ClusterSums {
-  std::uint64_t mass;
-  std::uint32_t argmax;  // lowest id that has the largest logit
-  std::uint32_t flags;
-};
+__device__ inline Extremes merge_warp(Extremes mine) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    mine = merge(mine, Extremes{__shfl_xor_sync(0xFFFFFFFFu, mine.best, step),
+                                __shfl_xor_sync(0xFFFFFFFFu, mine.second, step),
+                                __shfl_xor_sync(0xFFFFFFFFu, mine.poisoned, step)});
+  }
+  return mine;
+}
 
+__device__ inline std::uint64_t sum_warp(std::uint64_t value) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, step);
+  return value;
+}
+
+/// What blocks of a cluster tell each other, and a block's own notes. An exchange's place is used
+/// again for the next row: there is a barrier of the cluster between.
 struct ClusterMemory {
-  // One place for each exchange: a fast block may be one exchange ahead.
-  Extremes extremes[kMostClusterBlocks];
-  std::uint32_t flags[kMostClusterBlocks];
-  ClusterSums sums[kMostClusterBlocks];
+  Extremes extremes[kMostClusterBlocks * kClusterWarps];
+  std::uint64_t sums[kMostClusterBlocks * kClusterWarps];
   std::uint64_t weights[kMostClusterBlocks];
-  alignas(RowLaw) unsigned char law_bytes[sizeof(RowLaw)];  // shared memory is not initialised
-  float threshold;
+  std::uint32_t argmax[kMostClusterBlocks];  // lowest id that has the largest logit
+  std::uint32_t flags[kMostClusterBlocks];
   std::uint32_t gathered;
   // The block's own.
-  Extremes warp_extremes[kClusterWarps];
-  std::uint64_t warp_sums[kClusterWarps];
-  std::uint32_t argmax;
+  std::uint64_t loaded[2];                                  // mbarriers
+  alignas(RowLaw) unsigned char law_bytes[sizeof(RowLaw)];  // shared memory is not initialised
+  std::uint64_t stripe_sums[kMostClusterQuads * kClusterWarps];
+  std::uint32_t block_argmax;
   std::uint32_t block_flags;
-  std::uint64_t before;
-  std::uint64_t total_before;
+  float threshold;
   Boundary boundary;
   std::uint64_t target;
   std::uint32_t digit;
@@ -163,42 +175,44 @@ __device__ inline float mass_fraction(std::uint64_t mass, double total, double r
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/// A block's part of a row: in shared memory, split over the warps in contiguous segments.
-struct ClusterSlice {
-  float* values;         // shared memory, padded to whole quads with -inf
-  std::int32_t begin;    // first id
-  std::int32_t count;    // ids
-  std::int32_t segment;  // quads of a warp
+__device__ inline std::uint32_t shared_address(const void* place) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+}
 
-  /// visit(quad) for the quads of this thread; `from` is the first.
-  template <class Visit>
-  __device__ void visit(Visit&& visit) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int quads = (count + 3) / 4;
-    const int first = warp * segment;
-    const int last = min(quads, first + segment);
-#pragma unroll 4
-    for (int quad = first + lane; quad < last; quad += 32) visit(quad);
-  }
-  __device__ float4& at(int quad) const { return reinterpret_cast<float4*>(values)[quad]; }
-};
+__device__ inline void start_barrier(std::uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
 
-/// Sum over the block, in every thread.
-__device__ inline std::uint64_t block_sum(std::uint64_t value, std::uint64_t* warp_sums) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, step);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  std::uint64_t sum = 0;
-#pragma unroll
-  for (int warp = 0; warp < kClusterWarps; ++warp) sum += warp_sums[warp];
-  return sum;
+/// Starts a copy of `bytes` (a multiple of 16, both places aligned) that completes on `barrier`.
+__device__ inline void start_copy(void* target, const void* source, std::uint32_t bytes,
+                                  std::uint64_t* barrier) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+  if (bytes == 0) return;
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(target)),
+      "l"(source), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+__device__ inline void wait_barrier(std::uint64_t* barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
 }
 
 /// The k-th largest of `count` order codes in shared memory (k ≤ count), in every thread.
-__device__ inline std::uint32_t select_code(const std::uint32_t* codes, int count, std::uint32_t k,
-                                            ClusterMemory& memory) {
+__device__ __noinline__ static std::uint32_t select_code(const std::uint32_t* codes, int count,
+                                                         std::uint32_t k, ClusterMemory& memory) {
   using Scan = cub::BlockScan<std::uint32_t, kClusterThreads>;
   const int thread = static_cast<int>(threadIdx.x);
   std::uint32_t prefix = 0;
@@ -227,10 +241,34 @@ __device__ inline std::uint32_t select_code(const std::uint32_t* codes, int coun
   return prefix;
 }
 
-/// The law of a row under top-k, and top-p within it, by one block: from the candidates, which hold
-/// the top-k set, or where there are too many from the row in memory.
-__device__ inline void solve_filter(const float* row, std::int32_t vocab, const SamplingRule& rule,
-                                    RowLaw& law, FilterMemory& filter, ClusterMemory& memory) {
+/// Sorts the first `count` keys descending; they are all different.
+__device__ inline void sort_keys(std::uint64_t* keys, int count) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (count <= kClusterThreads) {
+    // A key's place is the number of larger ones.
+    const std::uint64_t mine = thread < count ? keys[thread] : 0;
+    int place = 0;
+    if (thread < count) {
+      for (int i = 0; i < count; ++i) place += keys[i] > mine ? 1 : 0;
+    }
+    __syncthreads();
+    if (thread < count) keys[place] = mine;
+    __syncthreads();
+    return;
+  }
+  int size = 2;
+  while (size < count) size *= 2;
+  for (int i = count + thread; i < size; i += kClusterThreads) keys[i] = 0;
+  __syncthreads();
+  sort_descending(keys, size);
+}
+
+/// Completes `law` (in shared memory) of a row under top-k, and top-p within it: from the
+/// candidates, which hold the top-k set, or where there are too many from the row in memory. Ends
+/// with a barrier of the block.
+__device__ __noinline__ static void solve_filter(const float* row, std::int32_t vocab,
+                                                 const SamplingRule& rule, RowLaw& law,
+                                                 FilterMemory& filter, ClusterMemory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
   const int gathered = static_cast<int>(memory.gathered);
   const auto k = static_cast<std::uint64_t>(rule.top_k);
@@ -242,13 +280,10 @@ __device__ inline void solve_filter(const float* row, std::int32_t vocab, const 
       boundary = search_row(row, vocab, law, true, target, filter.bins, memory.temporary.solve);
     }
     if (thread == 0) finish_law(law, rule, boundary, target);
+    __syncthreads();
     return;
   }
-  int size = 2;
-  while (size < gathered) size *= 2;
-  for (int i = gathered + thread; i < size; i += kClusterThreads) filter.keys[i] = 0;
-  __syncthreads();
-  sort_descending(filter.keys, size);
+  sort_keys(filter.keys, gathered);
   // Only the top-k set counts from here on.
   std::uint64_t mass[kPerSolver];
   std::uint64_t before[kPerSolver];
@@ -269,7 +304,6 @@ __device__ inline void solve_filter(const float* row, std::int32_t vocab, const 
   __syncthreads();
   if (rule.top_p != 0) {
     const std::uint64_t needed = memory.target;
-    __syncthreads();
 #pragma unroll
     for (int i = 0; i < kPerSolver; ++i) {
       if (before[i] < needed && needed <= before[i] + mass[i]) {
@@ -279,57 +313,16 @@ __device__ inline void solve_filter(const float* row, std::int32_t vocab, const 
     __syncthreads();
   }
   if (thread == 0) finish_law(law, rule, memory.boundary, memory.target);
-}
-
-/// A token by inverse CDF over the probabilities in the cluster's shared memory; the block that
-/// holds it writes it. `own`: the block's sum of weights; warp_sums are the segments'.
-template <class Sink>
-__device__ void draw_token(const Sink& sink, std::int64_t row, const ClusterSlice& slice, int rank,
-                           int blocks, ClusterMemory& memory) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::uint64_t uniform = uniform_from_float(sink.uniforms[sink.cell(row)]);
-  std::uint64_t before = 0;
-  std::uint64_t total = 0;
-  for (int r = 0; r < blocks; ++r) {
-    if (r < rank) before += memory.weights[r];
-    total += memory.weights[r];
-  }
-  if (total == 0) {
-    if (rank == 0 && thread == 0) sink.token(row, uniform, {-1, 0, 0});
-    return;
-  }
-  // Beyond the row's sum the last token of positive weight is taken.
-  const std::uint64_t target = min(cdf_target(uniform, kUnitMass), total - 1);
-  if (target < before || target >= before + memory.weights[rank]) return;
-  int warp = 0;
-  while (target >= before + memory.warp_sums[warp]) before += memory.warp_sums[warp++];
-  const std::int32_t first = warp * slice.segment * 4;
-  const std::int32_t last = min(slice.count, first + slice.segment * 4);
-  const std::int32_t each = (last - first + kClusterThreads - 1) / kClusterThreads;
-  const std::int32_t mine = first + thread * each;
-  const std::int32_t end = min(last, mine + each);
-  std::uint64_t sum = 0;
-  for (std::int32_t i = mine; i < end; ++i) sum += probability_weight(slice.values[i]);
-  std::uint64_t lower;
-  SolveScan(memory.temporary.solve.scan).ExclusiveSum(sum, lower);
-  lower += before;
-  if (target < lower || target >= lower + sum) return;
-  for (std::int32_t i = mine; i < end; ++i) {
-    const std::uint64_t weight = probability_weight(slice.values[i]);
-    if (target < lower + weight) {
-      sink.token(row, uniform, {slice.begin + i, lower, lower + weight});
-      return;
-    }
-    lower += weight;
-  }
+  __syncthreads();
 }
 
 #endif
 
-/// A cluster per row.
-template <class Sink>
-__global__ void __launch_bounds__(kClusterThreads, 2)
-    row_cluster_kernel(Rows logits, SamplingRule rule, std::int32_t chunk, Sink sink) {
+/// A cluster walks rows: its number, then every so many. A thread holds quads thread,
+/// thread + kClusterThreads, ... of its block's part of the row.
+template <int kQuads, class Sink>
+__global__ void __launch_bounds__(kClusterThreads, 1)
+    row_cluster_kernel(Rows logits, SamplingRule rule, std::int32_t chunk, int slots, Sink sink) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   namespace cg = cooperative_groups;
   extern __shared__ __align__(16) float dynamic[];
@@ -339,338 +332,394 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   const int rank = static_cast<int>(cluster.block_rank());
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
-  const std::int64_t row = blockIdx.x / blocks;
-  const float* const whole_row = logits.data + row * logits.stride;
+  const int warp = thread / 32;
+  const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
   constexpr float kInfinity = __builtin_huge_valf();
+  const std::int32_t begin = min(logits.vocab, rank * chunk);
+  const std::int32_t count = min(logits.vocab, begin + chunk) - begin;
+  const int whole_quads = count / 4;
+  const bool filtered = rule.top_k != 0;
+  const bool masses = !filtered && !rule.greedy;
+  const bool by_warps = rule.top_k <= blocks * kClusterWarps * 7 / 8;
+  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + slots * chunk);
 
-  ClusterSlice slice;
-  slice.values = dynamic;
-  slice.begin = min(logits.vocab, rank * chunk);
-  slice.count = min(logits.vocab, slice.begin + chunk) - slice.begin;
-  slice.segment = ((chunk / 4 + kClusterWarps - 1) / kClusterWarps + 1) / 2 * 2;
-  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + chunk);
-
-  wait_for_previous_kernel();
-  let_next_kernel_start();
-
-  // The row, once from memory; the largest two logits.
-  float best = -kInfinity;
-  float second = -kInfinity;
-  float poison = 0.0f;
-  const auto take = [&](float value) {
-    second = fmaxf(second, fminf(best, value));
-    best = fmaxf(best, value);
-    poison = fmaf(value, 0.0f, poison);  // NaN from NaN and infinities
-  };
-  {
-    const float* source = whole_row + slice.begin;
-    const bool aligned = (reinterpret_cast<std::uintptr_t>(source) & 15u) == 0;
-    const int whole_quads = slice.count / 4;
-    const int first = thread / 32 * slice.segment;
-    const int last = min(whole_quads, first + slice.segment);
-    constexpr int kBatch = 5;
-    for (int base = first + lane; base < last; base += 32 * kBatch) {
-      float4 batch[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int quad = base + 32 * i;
-        if (quad >= last) continue;
-        if (aligned) {
-          batch[i] = __ldcs(reinterpret_cast<const float4*>(source) + quad);
-        } else {
-          batch[i] = {source[4 * quad], source[4 * quad + 1], source[4 * quad + 2],
-                      source[4 * quad + 3]};
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int quad = base + 32 * i;
-        if (quad >= last) continue;
-        slice.at(quad) = batch[i];
-        take(batch[i].x);
-        take(batch[i].y);
-        take(batch[i].z);
-        take(batch[i].w);
-      }
-    }
-    const int rest = slice.count - 4 * whole_quads;
-    if (thread < 4 && rest > 0) {
-      float value = -kInfinity;
-      if (thread < rest) {
-        value = source[4 * whole_quads + thread];
-        take(value);
-      }
-      slice.values[4 * whole_quads + thread] = value;
-    }
-  }
   if (thread == 0) {
-    memory.argmax = 0xFFFFFFFFu;
+    start_barrier(&memory.loaded[0]);
+    start_barrier(&memory.loaded[1]);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    memory.block_argmax = 0xFFFFFFFFu;
     memory.block_flags = 0;
     memory.gathered = 0;
   }
-  if (rule.top_k != 0) {
-    // Rank 0's memory may be written once its block runs.
-    cluster.sync();
-    FilterMemory* first = cluster.map_shared_rank(&filter, 0);
-    first->maxima[rank * kClusterThreads + thread] = order_code(best);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const std::int64_t first_row = blockIdx.x / static_cast<unsigned>(blocks);
+  const auto start_row = [&](std::int64_t row, std::int64_t turn) {
+    if (slots == 0 || row >= logits.rows) return;
+    const int slot = static_cast<int>(turn % slots);
+    start_copy(dynamic + slot * chunk, logits.data + row * logits.stride + begin,
+               static_cast<std::uint32_t>(whole_quads) * 16u, &memory.loaded[slot]);
+  };
+  if (thread == 0) {
+    for (int slot = 0; slot < slots; ++slot) start_row(first_row + slot * clusters, slot);
   }
-
-  Extremes mine = {best, second, poison != poison ? 1u : 0u};
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    mine = merge(mine, Extremes{__shfl_xor_sync(0xFFFFFFFFu, mine.best, step),
-                                __shfl_xor_sync(0xFFFFFFFFu, mine.second, step),
-                                __shfl_xor_sync(0xFFFFFFFFu, mine.poisoned, step)});
-  }
-  if (lane == 0) memory.warp_extremes[thread / 32] = mine;
-  // All blocks of the cluster run, and the warps' extremes are there.
+  // Every block of the cluster runs from here on, so that its memory may be written.
   cluster.sync();
-  if (thread < blocks) {
-    Extremes block = memory.warp_extremes[0];
+
+  float4 values[kQuads];
+  const auto each_quad = [&](auto&& visit) {
 #pragma unroll
-    for (int warp = 1; warp < kClusterWarps; ++warp) {
-      block = merge(block, memory.warp_extremes[warp]);
+    for (int i = 0; i < kQuads; ++i) visit(i * kClusterThreads + thread, values[i]);
+  };
+  // visit(component, its index in the quad)
+  const auto each_of = [](float4& quad, auto&& visit) {
+    visit(quad.x, 0);
+    visit(quad.y, 1);
+    visit(quad.z, 2);
+    visit(quad.w, 3);
+  };
+
+  std::int64_t turn = 0;
+  for (std::int64_t row = first_row; row < logits.rows; row += clusters, ++turn) {
+    const float* const source = logits.data + row * logits.stride + begin;
+    // Maxima come to the place of the last row's candidates, which all have read by now.
+    if (filtered && !by_warps && turn > 0) cluster.sync();
+
+    // The row into registers; what is beyond its end is -inf.
+    if (slots > 0) {
+      const int slot = static_cast<int>(turn % slots);
+      wait_barrier(&memory.loaded[slot], static_cast<std::uint32_t>(turn / slots) & 1u);
+      const float4* const arrived = reinterpret_cast<const float4*>(dynamic + slot * chunk);
+      each_quad([&](int quad, float4& value) {
+        if (quad < whole_quads) value = arrived[quad];
+      });
+    } else {
+      each_quad([&](int quad, float4& value) {
+        if (quad < whole_quads) {
+          each_of(value, [&](float& v, int c) { v = source[4 * quad + c]; });
+        }
+      });
     }
-    cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->extremes[rank] = block;
-  }
-  cluster.sync();
-  Extremes extremes = memory.extremes[0];
-  for (int r = 1; r < blocks; ++r) extremes = merge(extremes, memory.extremes[r]);
-
-  RowLaw law;
-  law.inverse_temperature = rule.inverse_temperature;
-  if (extremes.poisoned) {
-    // Which of NaN, +inf and -inf it was; the last alone is a masked token.
-    std::uint32_t flags = 0;
-    slice.visit([&](int quad) {
-      const float4 values = slice.at(quad);
-      const float each[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t code = order_code(each[i]);
-        if (code == 0) flags |= kRowNaN;
-        if (code == kPlusInfinityCode) flags |= kRowPlusInfinity;
-        if (code > kMinusInfinityCode && code < kPlusInfinityCode) flags |= kSawFinite;
+    each_quad([&](int quad, float4& value) {
+      if (quad >= whole_quads) {
+        each_of(value, [&](float& v, int c) {
+          v = 4 * quad + c < count ? source[4 * quad + c] : -kInfinity;
+        });
       }
     });
-    flags = __reduce_or_sync(0xFFFFFFFFu, flags);
-    if (lane == 0 && flags != 0) atomicOr(&memory.block_flags, flags);
-    __syncthreads();
-    if (thread < blocks) {
-      cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->flags[rank] =
-          memory.block_flags;
-    }
-    cluster.sync();
-    flags = 0;
-    for (int r = 0; r < blocks; ++r) flags |= memory.flags[r];
-    law.status =
-        (flags & (kRowNaN | kRowPlusInfinity)) | ((flags & kSawFinite) ? 0u : kRowNoFinite);
-  }
-  const bool valid = law.status == kRowValid;
-  float* out = nullptr;
-  bool out_aligned = false;
-  if constexpr (Sink::kWrites) {
-    out = sink.probabilities.data + row * sink.probabilities.stride + slice.begin;
-    out_aligned = (reinterpret_cast<std::uintptr_t>(out) & 15u) == 0;
-  }
-  const auto write = [&](int quad, const float4& values) {
-    if (out_aligned && 4 * quad + 4 <= slice.count) {
-      __stcs(reinterpret_cast<float4*>(out) + quad, values);
-      return;
-    }
-    const float each[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (4 * quad + i < slice.count) out[4 * quad + i] = each[i];
-    }
-  };
-  if (!valid) {
-    if (rank == 0 && thread == 0) sink.law(row, law);
-    if constexpr (Sink::kWrites) {
-      slice.visit([&](int quad) { write(quad, float4{0, 0, 0, 0}); });
-    }
-    if constexpr (Sink::kSamples) {
-      if (rank == 0 && thread == 0) {
-        sink.token(row, uniform_from_float(sink.uniforms[sink.cell(row)]), {-1, 0, 0});
-      }
-    }
-    return;  // nobody reads this block's memory from here on
-  }
-  // A zero is +0 (RowLawsArgs).
-  const float max_logit = extremes.best + 0.0f;
-  law.max_logit = max_logit;
-  law.second_logit = extremes.second + 0.0f;
 
-  // The lowest id with the largest logit; without filters also the masses, which then take the
-  // logits' place.
-  const bool filtered = rule.top_k != 0;
-  const bool masses = !filtered && !rule.greedy;
-  std::uint32_t argmax = 0xFFFFFFFFu;
-  std::uint64_t sum = 0;
-  const auto look = [&](int quad, const float4& values) {
-    if (values.x == max_logit || values.y == max_logit || values.z == max_logit ||
-        values.w == max_logit) {
-      const int at = values.x == max_logit   ? 0
-                     : values.y == max_logit ? 1
-                     : values.z == max_logit ? 2
-                                             : 3;
-      argmax = min(argmax, static_cast<std::uint32_t>(slice.begin + 4 * quad + at));
-    }
-  };
-  if (masses) {
-    slice.visit([&](int quad) {
-      const float4 values = slice.at(quad);
-      look(quad, values);
-      const float4 scaled = {unrounded_mass(values.x, max_logit, rule.inverse_temperature),
-                             unrounded_mass(values.y, max_logit, rule.inverse_temperature),
-                             unrounded_mass(values.z, max_logit, rule.inverse_temperature),
-                             unrounded_mass(values.w, max_logit, rule.inverse_temperature)};
-      sum += round_to_integer(scaled.x);
-      sum += round_to_integer(scaled.y);
-      sum += round_to_integer(scaled.z);
-      sum += round_to_integer(scaled.w);
-      if constexpr (Sink::kWrites) slice.at(quad) = scaled;
-    });
-  } else if (filtered) {
-    if (rank == 0) {
-      const std::uint32_t code = select_code(filter.maxima, blocks * kClusterThreads,
-                                             static_cast<std::uint32_t>(rule.top_k), memory);
-      if (thread < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->threshold =
-            float_from_order_code(code);
+    // The largest two logits of each warp, to every block.
+    float best = -kInfinity;
+    {
+      float second = -kInfinity;
+      float poison = 0.0f;  // becomes NaN with NaN and infinities
+      each_quad([&](int quad, float4& value) {
+        if (quad < whole_quads) {
+          each_of(value, [&](float v, int) {
+            second = fmaxf(second, fminf(best, v));
+            best = fmaxf(best, v);
+            poison = fmaf(v, 0.0f, poison);
+          });
+        } else if (4 * quad < count) {
+          each_of(value, [&](float v, int c) {
+            if (4 * quad + c >= count) return;
+            second = fmaxf(second, fminf(best, v));
+            best = fmaxf(best, v);
+            poison = fmaf(v, 0.0f, poison);
+          });
+        }
+      });
+      const Extremes mine = merge_warp({best, second, poison != poison ? 1u : 0u});
+      if (lane < blocks) {
+        cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))
+            ->extremes[rank * kClusterWarps + warp] = mine;
       }
-    }
-    cluster.sync();
-    const float threshold = memory.threshold;
-    FilterMemory* first = cluster.map_shared_rank(&filter, 0);
-    std::uint32_t* gathered = &cluster.map_shared_rank(&memory, 0)->gathered;
-    slice.visit([&](int quad) {
-      const float4 values = slice.at(quad);
-      if (values.x >= threshold || values.y >= threshold || values.z >= threshold ||
-          values.w >= threshold) {
-        look(quad, values);
-        const float each[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (each[i] >= threshold && 4 * quad + i < slice.count) {
-            const std::uint32_t place = atomicAdd(gathered, 1u);
-            if (place < kCandidates) {
-              first->keys[place] = token_key(each[i], slice.begin + 4 * quad + i);
-            }
-          }
+      if (filtered && !by_warps) {
+        for (int r = 0; r < blocks; ++r) {
+          cluster.map_shared_rank(&filter, static_cast<unsigned>(r))
+              ->maxima[rank * kClusterThreads + thread] = order_code(best);
         }
       }
-    });
-  } else {
-    slice.visit([&](int quad) { look(quad, slice.at(quad)); });
-  }
-  argmax = __reduce_min_sync(0xFFFFFFFFu, argmax);
-  if (lane == 0 && argmax != 0xFFFFFFFFu) atomicMin(&memory.argmax, argmax);
-  sum = block_sum(sum, memory.warp_sums);
-  if (thread < blocks) {
-    cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->sums[rank] = {
-        sum, memory.argmax, 0};
-  }
-  cluster.sync();
-  std::uint64_t total = 0;
-  argmax = 0xFFFFFFFFu;
-  for (int r = 0; r < blocks; ++r) {
-    total += memory.sums[r].mass;
-    argmax = min(argmax, memory.sums[r].argmax);
-  }
-  law.argmax = static_cast<std::int32_t>(argmax);
-
-  if (masses) {
-    law.total = total;
-  } else if (filtered) {
-    if (rank == 0) {
-      if (thread == 0) memory.law() = law;
-      __syncthreads();
-      solve_filter(whole_row, logits.vocab, rule, memory.law(), filter, memory);
-      __syncthreads();
-      if (thread > 0 && thread < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->law() = memory.law();
-      }
     }
     cluster.sync();
-    law = memory.law();
-  } else {
-    law.boundary_key = token_key(max_logit, law.argmax);
-    law.boundary_mass = kUnitMass;
-    law.total = kUnitMass;
-  }
-  if constexpr (!Sink::kWrites) {
-    if (rank == 0 && thread == 0) {
-      law.scale = law_scale(law.total);
-      sink.law(row, law);
+    // The slot was read by all.
+    if (thread == 0) start_row(row + slots * clusters, turn + slots);
+    Extremes extremes = {-kInfinity, -kInfinity, 0};
+    for (int i = lane; i < blocks * kClusterWarps; i += 32) {
+      extremes = merge(extremes, memory.extremes[i]);
     }
-    return;
-  } else {
-    const double denominator = static_cast<double>(law.total);
-    const double reciprocal = 1.0 / denominator;
-    std::uint64_t weights = 0;
-    const auto keep = [&](int quad, const float4& p) {
-      write(quad, p);
+    extremes = merge_warp(extremes);
+
+    RowLaw law;
+    law.inverse_temperature = rule.inverse_temperature;
+    if (extremes.poisoned) {
+      // Which of NaN, +inf and -inf it was; the last alone is a masked token.
+      std::uint32_t flags = 0;
+      each_quad([&](int quad, float4& value) {
+        each_of(value, [&](float v, int c) {
+          if (4 * quad + c >= count) return;
+          const std::uint32_t code = order_code(v);
+          if (code == 0) flags |= kRowNaN;
+          if (code == kPlusInfinityCode) flags |= kRowPlusInfinity;
+          if (code > kMinusInfinityCode && code < kPlusInfinityCode) flags |= kSawFinite;
+        });
+      });
+      flags = __reduce_or_sync(0xFFFFFFFFu, flags);
+      if (lane == 0 && flags != 0) atomicOr(&memory.block_flags, flags);
+      __syncthreads();
+      if (thread < blocks) {
+        cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->flags[rank] =
+            memory.block_flags;
+      }
+      cluster.sync();
+      if (thread == 0) memory.block_flags = 0;
+      flags = 0;
+      for (int r = 0; r < blocks; ++r) flags |= memory.flags[r];
+      law.status =
+          (flags & (kRowNaN | kRowPlusInfinity)) | ((flags & kSawFinite) ? 0u : kRowNoFinite);
+    }
+
+    float* out = nullptr;
+    bool out_aligned = false;
+    if constexpr (Sink::kWrites) {
+      out = sink.probabilities.data + row * sink.probabilities.stride + begin;
+      out_aligned = (reinterpret_cast<std::uintptr_t>(out) & 15u) == 0;
+    }
+    const auto write = [&](int quad, float4& value) {
+      if (quad < whole_quads && out_aligned) {
+        __stcs(reinterpret_cast<float4*>(out) + quad, value);
+        return;
+      }
+      each_of(value, [&](float v, int c) {
+        if (4 * quad + c < count) out[4 * quad + c] = v;
+      });
+    };
+    if (law.status != kRowValid) {
+      if (rank == 0 && thread == 0) sink.law(row, law);
+      if constexpr (Sink::kWrites) {
+        each_quad([&](int quad, float4& value) {
+          value = {0, 0, 0, 0};
+          write(quad, value);
+        });
+      }
       if constexpr (Sink::kSamples) {
-        slice.at(quad) = p;
-        weights += probability_weight(p.x);
-        weights += probability_weight(p.y);
-        weights += probability_weight(p.z);
-        weights += probability_weight(p.w);
+        if (rank == 0 && thread == 0) {
+          sink.token(row, uniform_from_float(sink.uniforms[sink.cell(row)]), {-1, 0, 0});
+        }
+      }
+      // Maxima and extremes of the next row come to the places that were read above.
+      cluster.sync();
+      continue;
+    }
+    // A zero is +0 (RowLawsArgs).
+    const float max_logit = extremes.best + 0.0f;
+    law.max_logit = max_logit;
+    law.second_logit = extremes.second + 0.0f;
+
+    // The lowest id with the largest logit; with filters the candidates, without the masses, which
+    // take the logits' place.
+    std::uint32_t argmax = 0xFFFFFFFFu;
+    const auto look = [&](int quad, const float4& value) {
+      if (value.x == max_logit || value.y == max_logit || value.z == max_logit ||
+          value.w == max_logit) {
+        const int at = value.x == max_logit   ? 0
+                       : value.y == max_logit ? 1
+                       : value.z == max_logit ? 2
+                                              : 3;
+        argmax = min(argmax, static_cast<std::uint32_t>(begin + 4 * quad + at));
       }
     };
     if (masses) {
-      slice.visit([&](int quad) {
-        const float4 scaled = slice.at(quad);
-        keep(quad, float4{mass_fraction(round_to_integer(scaled.x), denominator, reciprocal),
-                          mass_fraction(round_to_integer(scaled.y), denominator, reciprocal),
-                          mass_fraction(round_to_integer(scaled.z), denominator, reciprocal),
-                          mass_fraction(round_to_integer(scaled.w), denominator, reciprocal)});
+      std::uint64_t sum = 0;
+      each_quad([&](int quad, float4& value) {
+        look(quad, value);
+        each_of(value, [&](float& v, int) {
+          v = unrounded_mass(v, max_logit, rule.inverse_temperature);
+          sum += round_to_integer(v);
+        });
       });
-    } else {
-      const float lowest =
-          float_from_order_code(static_cast<std::uint32_t>(law.boundary_key >> 32));
-      slice.visit([&](int quad) {
-        const float4 values = slice.at(quad);
-        float4 p = {0, 0, 0, 0};
-        if (values.x >= lowest || values.y >= lowest || values.z >= lowest || values.w >= lowest) {
-          const std::int32_t id = slice.begin + 4 * quad;
-          const auto fraction_at = [&](float value, int i) {
-            if (4 * quad + i >= slice.count) return 0.0f;
-            return mass_fraction(law_mass(law, value, id + i), denominator, reciprocal);
-          };
-          p = {fraction_at(values.x, 0), fraction_at(values.y, 1), fraction_at(values.z, 2),
-               fraction_at(values.w, 3)};
-        }
-        keep(quad, p);
-      });
-    }
-    if constexpr (Sink::kSamples) {
-      const std::uint64_t own = block_sum(weights, memory.warp_sums);
-      if (thread < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->weights[rank] = own;
+      sum = sum_warp(sum);
+      if (lane < blocks) {
+        cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))
+            ->sums[rank * kClusterWarps + warp] = sum;
       }
-      cluster.sync();
-      draw_token(sink, row, slice, rank, blocks, memory);
+    } else if (filtered) {
+      if (by_warps) {
+        const int groups = blocks * kClusterWarps;
+        if (thread < groups) {
+          const float mine = memory.extremes[thread].best;
+          int larger = 0;
+          for (int i = 0; i < groups; ++i) {
+            const float other = memory.extremes[i].best;
+            larger += other > mine || (other == mine && i < thread) ? 1 : 0;
+          }
+          if (larger == rule.top_k - 1) memory.threshold = mine;
+        }
+      } else {
+        const std::uint32_t code = select_code(filter.maxima, blocks * kClusterThreads,
+                                               static_cast<std::uint32_t>(rule.top_k), memory);
+        if (thread == 0) memory.threshold = float_from_order_code(code);
+        // Candidates come to the place of the maxima.
+        cluster.sync();
+      }
+      __syncthreads();
+      const float threshold = memory.threshold;
+      if (best >= threshold) {
+        each_quad([&](int quad, float4& value) {
+          look(quad, value);
+          each_of(value, [&](float v, int c) {
+            if (!(v >= threshold) || 4 * quad + c >= count) return;
+            const std::uint64_t key = token_key(v, begin + 4 * quad + c);
+            for (int r = 0; r < blocks; ++r) {
+              const std::uint32_t place = atomicAdd(
+                  &cluster.map_shared_rank(&memory, static_cast<unsigned>(r))->gathered, 1u);
+              if (place < kCandidates) {
+                cluster.map_shared_rank(&filter, static_cast<unsigned>(r))->keys[place] = key;
+              }
+            }
+          });
+        });
+      }
+    } else {
+      each_quad([&](int quad, float4& value) { look(quad, value); });
+    }
+    argmax = __reduce_min_sync(0xFFFFFFFFu, argmax);
+    if (lane == 0 && argmax != 0xFFFFFFFFu) atomicMin(&memory.block_argmax, argmax);
+    __syncthreads();
+    if (thread < blocks) {
+      cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->argmax[rank] =
+          memory.block_argmax;
+    }
+    cluster.sync();
+    argmax = 0xFFFFFFFFu;
+    for (int r = 0; r < blocks; ++r) argmax = min(argmax, memory.argmax[r]);
+    law.argmax = static_cast<std::int32_t>(argmax);
+    if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
+
+    if (masses) {
+      std::uint64_t total = 0;
+      for (int i = lane; i < blocks * kClusterWarps; i += 32) total += memory.sums[i];
+      law.total = sum_warp(total);
+    } else if (filtered) {
+      if (thread == 0) memory.law() = law;
+      __syncthreads();
+      solve_filter(logits.data + row * logits.stride, logits.vocab, rule, memory.law(), filter,
+                   memory);
+      law = memory.law();
+      if (thread == 0) memory.gathered = 0;
+    } else {
+      law.boundary_key = token_key(max_logit, law.argmax);
+      law.boundary_mass = kUnitMass;
+      law.total = kUnitMass;
+    }
+
+    if constexpr (Sink::kWrites) {
+      const double denominator = static_cast<double>(law.total);
+      const double reciprocal = 1.0 / denominator;
+      const float lowest =
+          masses ? 0.0f : float_from_order_code(static_cast<std::uint32_t>(law.boundary_key >> 32));
+      each_quad([&](int quad, float4& value) {
+        if (masses) {
+          each_of(value, [&](float& v, int) {
+            v = mass_fraction(round_to_integer(v), denominator, reciprocal);
+          });
+        } else {
+          each_of(value, [&](float& v, int c) {
+            const bool kept = v >= lowest && 4 * quad + c < count;
+            v = kept
+                    ? mass_fraction(law_mass(law, v, begin + 4 * quad + c), denominator, reciprocal)
+                    : 0.0f;
+          });
+        }
+        write(quad, value);
+      });
+      if constexpr (Sink::kSamples) {
+        // Inverse CDF: weights by stripe of the block, and warp of the stripe.
+        std::uint64_t own = 0;
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) {
+          std::uint64_t weight = 0;
+          each_of(values[i], [&](float p, int) { weight += probability_weight(p); });
+          weight = sum_warp(weight);
+          if (lane == 0) memory.stripe_sums[i * kClusterWarps + warp] = weight;
+        }
+        __syncthreads();
+        for (int i = lane; i < kQuads * kClusterWarps; i += 32) own += memory.stripe_sums[i];
+        own = sum_warp(own);
+        if (warp == 0 && lane < blocks) {
+          cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))->weights[rank] = own;
+        }
+        cluster.sync();
+        const std::uint64_t uniform = uniform_from_float(sink.uniforms[sink.cell(row)]);
+        std::uint64_t before = 0;
+        std::uint64_t total = 0;
+        for (int r = 0; r < blocks; ++r) {
+          if (r < rank) before += memory.weights[r];
+          total += memory.weights[r];
+        }
+        if (total == 0) {
+          if (rank == 0 && thread == 0) sink.token(row, uniform, {-1, 0, 0});
+        } else {
+          // Beyond the row's sum the last token of positive weight is taken.
+          const std::uint64_t target = min(cdf_target(uniform, kUnitMass), total - 1);
+          if (target >= before && target < before + own) {
+#pragma unroll
+            for (int i = 0; i < kQuads; ++i) {
+              // What lies before this warp's part of the stripe.
+              std::uint64_t lower = 0;
+              for (int j = lane; j < i * kClusterWarps + warp; j += 32) {
+                lower += memory.stripe_sums[j];
+              }
+              lower = before + sum_warp(lower);
+              const std::uint64_t here = memory.stripe_sums[i * kClusterWarps + warp];
+              if (target < lower || target >= lower + here) continue;
+              std::uint64_t mine = 0;
+              each_of(values[i], [&](float p, int) { mine += probability_weight(p); });
+              std::uint64_t through = mine;
+#pragma unroll
+              for (int step = 1; step < 32; step *= 2) {
+                const std::uint64_t other = __shfl_up_sync(0xFFFFFFFFu, through, step);
+                if (lane >= step) through += other;
+              }
+              lower += through - mine;
+              each_of(values[i], [&](float p, int c) {
+                const std::uint64_t weight = probability_weight(p);
+                if (lower <= target && target < lower + weight) {
+                  sink.token(
+                      row, uniform,
+                      {begin + 4 * (i * kClusterThreads + thread) + c, lower, lower + weight});
+                }
+                lower += weight;
+              });
+            }
+          }
+        }
+        __syncthreads();  // stripe sums are read
+      }
     }
     if (rank == 0 && thread == 0) {
       law.scale = law_scale(law.total);
       sink.law(row, law);
     }
   }
+  // A block's memory may be written until the others have ended their walks.
+  cluster.sync();
 #endif
 }
 
-/// Launches a cluster per row; the shape has blocks. `early`: the kernel may be started before the
-/// one enqueued just before it has ended (it waits by itself).
-template <class Sink>
-void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
-                         const Sink& sink, cudaStream_t stream, bool early = false) {
+/// Clusters of this shape that run at once; asks the device once per kernel and shape of use.
+int resident_clusters(const void* kernel, const ClusterShape& shape);
+
+template <int kQuads, class Sink>
+void launch_row_clusters_of(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
+                            const Sink& sink, cudaStream_t stream, bool early) {
+  const auto kernel = row_cluster_kernel<kQuads, Sink>;
   // Beyond 48 KiB a kernel has to ask; asking for the most once is enough.
-  static const cudaError_t asked =
-      cudaFuncSetAttribute(row_cluster_kernel<Sink>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(kMostClusterShared));
+  static const cudaError_t asked = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostClusterShared));
   DSPARK_CUDA_CHECK(asked);
+  const std::int64_t resident = resident_clusters(reinterpret_cast<const void*>(kernel), shape);
+  const std::int64_t clusters = logits.rows < resident ? logits.rows : resident;
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim.x = static_cast<unsigned>(shape.blocks);
@@ -679,14 +728,28 @@ void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const Clu
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid_of(logits.rows * shape.blocks);
+  config.gridDim = grid_of(clusters * shape.blocks);
   config.blockDim = dim3(kClusterThreads);
   config.dynamicSmemBytes = shape.shared;
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = early ? 2 : 1;
   DSPARK_CUDA_CHECK(
-      cudaLaunchKernelEx(&config, row_cluster_kernel<Sink>, logits, rule, shape.chunk, sink));
+      cudaLaunchKernelEx(&config, kernel, logits, rule, shape.chunk, shape.slots, sink));
+}
+
+/// Launches clusters that walk the rows; the shape has blocks. `early`: the kernel may be started
+/// before the one enqueued just before it has ended (it waits by itself).
+template <class Sink>
+void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
+                         const Sink& sink, cudaStream_t stream, bool early = false) {
+  if (shape.quads <= 5) {
+    launch_row_clusters_of<5>(logits, rule, shape, sink, stream, early);
+  } else if (shape.quads <= 10) {
+    launch_row_clusters_of<10>(logits, rule, shape, sink, stream, early);
+  } else {
+    launch_row_clusters_of<kMostClusterQuads>(logits, rule, shape, sink, stream, early);
+  }
 }
 
 }  // namespace dspark::kernels

@@ -299,7 +299,7 @@ void row_laws(const RowLawsArgs& args, const Scratch& workspace, cudaStream_t st
   const Rows& logits = args.logits;
   if (logits.rows <= 0 || logits.vocab <= 0) return;
   const SamplingRule rule = effective_rule(args.rule, logits.vocab);
-  const ClusterShape shape = cluster_shape(logits.rows, logits.vocab, rule);
+  const ClusterShape shape = cluster_shape(logits, rule);
   if (shape.blocks > 0) {
     launch_row_clusters(logits, rule, shape, LawSink{args.laws.data}, stream);
     return;

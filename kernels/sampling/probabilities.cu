@@ -48,7 +48,7 @@ void logits_to_probabilities(const LogitsToProbabilitiesArgs& args, const Scratc
                              std::uint64_t* slice_sums, cudaStream_t stream) {
   if (args.logits.rows <= 0 || args.logits.vocab <= 0) return;
   const SamplingRule rule = effective_rule(args.rule, args.logits.vocab);
-  const ClusterShape shape = cluster_shape(args.logits.rows, args.logits.vocab, rule);
+  const ClusterShape shape = cluster_shape(args.logits, rule);
   if (shape.blocks > 0 && slice_sums == nullptr) {
     launch_row_clusters(args.logits, rule, shape,
                         ProbabilitySink{args.laws, args.probabilities, args.status}, stream);
