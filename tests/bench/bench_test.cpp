@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -203,6 +204,32 @@ TEST(Bench, ACaseThatFitsOnlyOnceRotatesThroughFewerSets) {
   const CaseResult one = run_uniforms(device, options).cases.at(0);
   EXPECT_EQ(one.sets, 3);
   EXPECT_FALSE(one.cold);
+}
+
+// Accepting is timed on blocks that are rejected in the middle, as those of a real draft.
+TEST(Bench, BlocksAreRejectedInTheMiddle) {
+  const auto backend = make_cpu_backend(2);
+  const Pools pools = make_pools(5, pool_size(4000), 2);
+  Workbench bench(*backend, pools, kBenchBudget);
+  BenchAxes axes;
+  axes.batch = {64};
+  axes.vocab = {4000};
+  const auto lengths_of = [&](const std::string& family) {
+    const std::vector<std::string> only = {family};
+    const BenchCase what = make_cases(only, axes).front();
+    Arena arena(bench, 0);
+    const PreparedCase prepared = what.family->prepare(what, arena);
+    prepared.enqueue();
+    EXPECT_EQ(*prepared.status, kOpOk);
+    const BenchOutput& output = prepared.outputs.at(1);
+    EXPECT_EQ(output.name, "accept_length");
+    return arena.download(static_cast<const std::int32_t*>(output.data), 64);
+  };
+  // P = 7: three drafts are accepted, then comes the correction.
+  EXPECT_THAT(lengths_of("greedy_accept"), testing::Each(4));
+  const std::vector<std::int32_t> sampled = lengths_of("probabilistic_accept");
+  EXPECT_GT(std::count(sampled.begin(), sampled.end(), 4), 32);
+  EXPECT_LT(std::count(sampled.begin(), sampled.end(), 8), 4);
 }
 
 }  // namespace
