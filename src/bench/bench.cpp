@@ -252,7 +252,14 @@ CaseResult run_case(const BenchCase& what, Workbench& bench, Workbench& referenc
   const double affordable = std::min(options.case_milliseconds / call, 1e6);
   result.sets = std::min({sets_beyond(facts.cache_bytes, each), static_cast<std::int64_t>(room) + 1,
                           static_cast<std::int64_t>(affordable) + 1});
-  for (std::int64_t set = 1; set < result.sets; ++set) prepare(static_cast<std::uint32_t>(set));
+  for (std::int64_t set = 1; set < result.sets; ++set) {
+    try {
+      prepare(static_cast<std::uint32_t>(set));
+    } catch (const NoRoom&) {
+      arenas.pop_back();  // the device has less to give than the budget
+      result.sets = set;
+    }
+  }
   result.cold = static_cast<std::size_t>(result.sets) * each > 2 * facts.cache_bytes;
 
   std::vector<std::unique_ptr<Recording>> recordings;
@@ -279,10 +286,34 @@ std::int32_t longest_row(const BenchAxes& axes) {
   return longest;
 }
 
-bool same_weights(const BenchCase& a, const BenchCase& b) {
-  return a.vocab == b.vocab && (a.rank == b.rank || a.rank == 0 || b.rank == 0) &&
-         (a.hidden == b.hidden || a.hidden == 0 || b.hidden == 0);
-}
+/// The sizes of the weights that are kept from case to case.
+class KeptWeights {
+ public:
+  KeptWeights(Workbench& bench, Workbench& reference) : bench_(bench), reference_(reference) {}
+
+  /// Gives back what cases of other sizes left behind.
+  void expect(const BenchCase& what) {
+    const auto changes = [](std::int32_t& kept, std::int32_t now) {
+      if (now == 0 || now == kept) return false;
+      return std::exchange(kept, now) != 0;
+    };
+    const bool vocab = changes(vocab_, what.vocab);
+    const bool rank = changes(rank_, what.rank);
+    const bool hidden = changes(hidden_, what.hidden);
+    if (vocab || rank || hidden) drop();
+  }
+  void drop() {
+    bench_.drop_weights();
+    reference_.drop_weights();
+  }
+
+ private:
+  Workbench& bench_;
+  Workbench& reference_;
+  std::int32_t vocab_ = 0;
+  std::int32_t rank_ = 0;
+  std::int32_t hidden_ = 0;
+};
 
 }  // namespace
 
@@ -303,20 +334,32 @@ BenchResult run_bench(Backend& device, Backend& reference, const BenchOptions& o
       make_pools(options.seed, pool_size(longest_row(options.axes)), options.threads);
   Workbench bench(device, pools, options.budget);
   Workbench check(reference, pools, std::numeric_limits<std::size_t>::max());
-  const BenchCase* weights = nullptr;
+  KeptWeights weights(bench, check);
+  const auto run = [&](const BenchCase& what) {
+    try {
+      return run_case(what, bench, check, result.facts, options);
+    } catch (const NoRoom&) {
+      throw;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const std::string name = case_text(what);
+      if (error.code() != ExitCode::device || text.starts_with(name)) throw;
+      throw device_error(name, text);
+    }
+  };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const BenchCase& what = cases[i];
     progress(case_text(what), static_cast<std::int64_t>(i) + 1,
              static_cast<std::int64_t>(cases.size()) + 1);
-    if (weights != nullptr && !same_weights(*weights, what)) {
-      bench.drop_weights();
-      check.drop_weights();
-    }
-    weights = &what;
-    try {
-      result.cases.push_back(run_case(what, bench, check, result.facts, options));
-    } catch (const NoRoom& no_room) {
-      result.refused.push_back({what, no_room.what()});
+    weights.expect(what);
+    for (const bool last_try : {false, true}) {
+      try {
+        result.cases.push_back(run(what));
+        break;
+      } catch (const NoRoom& no_room) {
+        if (last_try) result.refused.push_back({what, no_room.what()});
+        weights.drop();  // those of other families may be what is in the way
+      }
     }
   }
   return result;

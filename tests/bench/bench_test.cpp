@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -58,6 +59,7 @@ class HostBackend : public IdleBackend {
   }
   void fill_uniforms(const FillUniformsArgs& args) override {
     ++calls;
+    if (fails) throw device_error("", "the device fell off the bus");
     seen.insert(args.uniforms.data);
     for (std::int64_t i = 0; i < args.uniforms.size; ++i) {
       args.uniforms.data[i] =
@@ -68,6 +70,8 @@ class HostBackend : public IdleBackend {
 
   int calls = 0;
   bool lies = false;
+  bool fails = false;
+  std::size_t room = std::size_t{1} << 20;  ///< bytes for blocks of less than 1 kB
   std::set<const float*> seen;
 
  private:
@@ -79,7 +83,13 @@ class HostBackend : public IdleBackend {
    private:
     std::function<void()> enqueue_;
   };
-  void* allocate_bytes(std::size_t bytes) override { return std::malloc(bytes); }
+  void* allocate_bytes(std::size_t bytes) override {
+    if (bytes < 1000) {
+      if (bytes > room) return nullptr;
+      room -= bytes;
+    }
+    return std::malloc(bytes);
+  }
   void free_bytes(void* data) noexcept override { std::free(data); }
 };
 
@@ -203,6 +213,72 @@ TEST(Bench, ACaseThatFitsOnlyOnceRotatesThroughFewerSets) {
   const CaseResult one = run_uniforms(device, options).cases.at(0);
   EXPECT_EQ(one.sets, 3);
   EXPECT_FALSE(one.cold);
+}
+
+// Weights of one size are given back before those of the next are made.
+TEST(Bench, WeightsOfOtherSizesDoNotFillTheBudget) {
+  const auto device = make_cpu_backend(1);
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  options.only = {"markov_logits", "greedy_accept"};
+  options.axes.batch = {1};
+  options.axes.vocab = {1000};
+  options.axes.rank = {64, 65, 66, 67};
+  options.axes.products = {Products::exact};
+  options.budget = 300'000;  // W1 and W2 of one size take 256 kB and more
+  const BenchResult result =
+      run_bench(*device, *reference, options, [](const auto&, auto, auto) {});
+  EXPECT_TRUE(result.refused.empty()) << result.refused[0].why;
+  EXPECT_EQ(result.cases.size(), 5u);
+}
+
+// The device may have less memory than the budget allows.
+TEST(Bench, UsesTheSetsThatTheDeviceHasRoomFor) {
+  HostBackend device;
+  device.room = 4 * 28;
+  BenchOptions options = tiny();
+  options.axes.batch = {1};
+  options.case_milliseconds = 1000;
+  const CaseResult one = run_uniforms(device, options).cases.at(0);
+  EXPECT_EQ(one.sets, 4);
+}
+
+TEST(Bench, AFailureOfTheDeviceNamesTheCase) {
+  HostBackend device;
+  device.fails = true;
+  try {
+    static_cast<void>(run_uniforms(device, tiny()));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::device);
+    EXPECT_STREQ(error.what(), "uniforms (batch 1, block size 3): the device fell off the bus");
+  }
+}
+
+// Accepting is timed on blocks that are rejected in the middle, as those of a real draft.
+TEST(Bench, BlocksAreRejectedInTheMiddle) {
+  const auto backend = make_cpu_backend(2);
+  const Pools pools = make_pools(5, pool_size(4000), 2);
+  Workbench bench(*backend, pools, kBenchBudget);
+  BenchAxes axes;
+  axes.batch = {64};
+  axes.vocab = {4000};
+  const auto lengths_of = [&](const std::string& family) {
+    const std::vector<std::string> only = {family};
+    const BenchCase what = make_cases(only, axes).front();
+    Arena arena(bench, 0);
+    const PreparedCase prepared = what.family->prepare(what, arena);
+    prepared.enqueue();
+    EXPECT_EQ(*prepared.status, kOpOk);
+    const BenchOutput& output = prepared.outputs.at(1);
+    EXPECT_EQ(output.name, "accept_length");
+    return arena.download(static_cast<const std::int32_t*>(output.data), 64);
+  };
+  // P = 7: three drafts are accepted, then comes the correction.
+  EXPECT_THAT(lengths_of("greedy_accept"), testing::Each(4));
+  const std::vector<std::int32_t> sampled = lengths_of("probabilistic_accept");
+  EXPECT_GT(std::count(sampled.begin(), sampled.end(), 4), 32);
+  EXPECT_LT(std::count(sampled.begin(), sampled.end(), 8), 4);
 }
 
 }  // namespace
