@@ -83,7 +83,8 @@ struct RawQuad {
 };
 
 /// Elements [index, index + valid) of the array, zeros beyond; `aligned`: a quad may be loaded in
-/// one access.
+/// one access. kCoded: the type may be e4m3.
+template <bool kCoded = false>
 __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t index, int valid,
                                     bool aligned) {
   RawQuad quad = {0, 0, 0, 0};
@@ -100,16 +101,19 @@ __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t i
     if (valid > 3) quad.w = source[3];
     return quad;
   }
-  if (type == DType::e4m3) {
-    const std::uint8_t* codes = static_cast<const std::uint8_t*>(data) + index;
-    if (aligned && valid >= 4) {
-      quad.x = *reinterpret_cast<const std::uint32_t*>(codes);
+  if constexpr (kCoded) {
+    if (type == DType::e4m3) {
+      const std::uint8_t* codes = static_cast<const std::uint8_t*>(data) + index;
+      if (aligned && valid >= 4) {
+        quad.x = *reinterpret_cast<const std::uint32_t*>(codes);
+        return quad;
+      }
+      quad.x = codes[0];
+      if (valid > 1) quad.x |= static_cast<std::uint32_t>(codes[1]) << 8;
+      if (valid > 2) quad.x |= static_cast<std::uint32_t>(codes[2]) << 16;
+      if (valid > 3) quad.x |= static_cast<std::uint32_t>(codes[3]) << 24;
       return quad;
     }
-    for (int i = 0; i < valid && i < 4; ++i) {
-      quad.x |= static_cast<std::uint32_t>(codes[i]) << (8 * i);
-    }
-    return quad;
   }
   const std::uint16_t* source = static_cast<const std::uint16_t*>(data) + index;
   if (aligned && valid >= 4) {
@@ -125,15 +129,18 @@ __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t i
   return quad;
 }
 
+template <bool kCoded = false>
 __device__ inline float4 widen_quad(const RawQuad& quad, DType type) {
   if (type == DType::f32) {
     return {__uint_as_float(quad.x), __uint_as_float(quad.y), __uint_as_float(quad.z),
             __uint_as_float(quad.w)};
   }
-  if (type == DType::e4m3) {
-    const float2 low = widen_e4m3(quad.x & 0xFFFFu);
-    const float2 high = widen_e4m3(quad.x >> 16);
-    return {low.x, low.y, high.x, high.y};
+  if constexpr (kCoded) {
+    if (type == DType::e4m3) {
+      const float2 low = widen_e4m3(quad.x & 0xFFFFu);
+      const float2 high = widen_e4m3(quad.x >> 16);
+      return {low.x, low.y, high.x, high.y};
+    }
   }
   if (type == DType::f16) {
     return {widen_f16(quad.x & 0xFFFFu), widen_f16(quad.x >> 16), widen_f16(quad.y & 0xFFFFu),
@@ -148,7 +155,7 @@ __device__ inline float4 widen_quad(const RawQuad& quad, DType type) {
 inline constexpr int kTileDepth = 16;
 
 /// One operand's share of a tile: each thread carries kQuads quads from global to shared memory.
-template <int kRows>
+template <int kRows, bool kCoded>
 struct TileLoader {
   static constexpr int kTotal = kRows * (kTileDepth / 4);
   static constexpr int kQuads = (kTotal + kThreads - 1) / kThreads;
@@ -171,7 +178,8 @@ struct TileLoader {
       const std::int64_t at = k0 + unit % (kTileDepth / 4) * 4;
       const std::int64_t left = k - at;
       const int valid = row[i] < 0 || left <= 0 ? 0 : (left < 4 ? static_cast<int>(left) : 4);
-      raw[i] = load_quad(operand.data, operand.type, row[i] * operand.stride + at, valid, aligned);
+      raw[i] = load_quad<kCoded>(operand.data, operand.type, row[i] * operand.stride + at, valid,
+                                 aligned);
     }
   }
 
@@ -183,7 +191,7 @@ struct TileLoader {
       if (unit < kTotal) {
         const int column = unit / (kTileDepth / 4);
         const int depth = unit % (kTileDepth / 4) * 4;
-        const float4 values = widen_quad(raw[i], operand.type);
+        const float4 values = widen_quad<kCoded>(raw[i], operand.type);
         tile[depth][column] = values.x;
         tile[depth + 1][column] = values.y;
         tile[depth + 2][column] = values.z;
@@ -238,8 +246,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int j = 0; j < kThreadN; ++j) sum[i][j] = 0.0f;
   }
 
-  TileLoader<kTileM> loader_a;
-  TileLoader<kTileN> loader_b;
+  TileLoader<kTileM, false> loader_a;
+  TileLoader<kTileN, kReduces<Epilogue>> loader_b;
   loader_a.start(a, first_m, m);
   loader_b.start(b, first_n, n);
   loader_a.load(a, 0, k, a_aligned);
