@@ -29,15 +29,14 @@ DSPARK_HD float to_float(Float8 value) {
 }
 
 /// Round to nearest even, saturating: what lies beyond 448, infinity included, becomes 448. NaN
-/// stays NaN.
+/// becomes kFloat8NaN whatever its sign, which not every conversion to float keeps.
 DSPARK_HD Float8 to_float8(float value) {
   const std::uint32_t bits = bits_from_float(value);
   const std::uint32_t sign = (bits >> 24) & 0x80u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return Float8{kFloat8NaN};
   std::uint32_t code;
-  if (magnitude > 0x7F800000u) {
-    code = kFloat8NaN;
-  } else if (magnitude >= 0x43E00000u) {
+  if (magnitude >= 0x43E00000u) {
     code = 0x7Eu;  // 448
   } else if (magnitude < 0x3C800000u) {
     // Subnormal in E4M3: adding 2^14 lets the float adder round to a multiple of 2^-9.
