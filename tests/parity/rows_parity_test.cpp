@@ -74,6 +74,35 @@ TEST_F(RowsParity, LawsOfALargeVocabulary) {
   }
 }
 
+TEST_F(RowsParity, LawsOfLargerVocabularies) {
+  // Rows that fill the registers of a cluster, and rows that do not fit one.
+  for (std::int32_t vocab : {81920, 262144, 327680, 400001}) {
+    for (const SamplingRule& rule : rules_for(vocab)) {
+      same_laws({RowKind::normal, RowKind::masked}, vocab, (vocab + 3) / 4 * 4, 0, rule);
+    }
+  }
+}
+
+TEST_F(RowsParity, LawsOfRowsThatAreWalked) {
+  // More rows than are worked on at once, of every kind in turn.
+  std::vector<RowKind> kinds;
+  while (kinds.size() < cases<std::size_t>({700}, {60})[0]) {
+    kinds.insert(kinds.end(), kRowKinds.begin(), kRowKinds.end());
+  }
+  for (const SamplingRule& rule : rules_for(2600)) same_laws(kinds, 2600, 2600, 0, rule);
+}
+
+TEST_F(RowsParity, LawsWhateverTopK) {
+  for (std::int32_t top_k : {13, 14, 15, 111, 112, 113, 300, 512, 513}) {
+    for (double top_p : {1.0, 0.9}) {
+      const std::int32_t vocab = 30000;
+      same_laws({RowKind::normal, RowKind::steps, RowKind::flat, RowKind::masked, RowKind::peaked},
+                vocab, vocab, 0,
+                make_sampling_rule(0.8, top_k, top_p, TopPRule::water_filling, vocab));
+    }
+  }
+}
+
 TEST_F(RowsParity, LawsOfManyRows) {
   const std::vector<RowKind> kinds(cases<std::size_t>({2500}, {1030})[0], RowKind::normal);
   for (const SamplingRule& rule : rules_for(130)) same_laws(kinds, 130, 131, 0, rule);
