@@ -24,6 +24,7 @@
 #include "replay/cache.h"
 #include "replay/calibration_samples.h"
 #include "replay/outcomes.h"
+#include "replay/products.h"
 #include "support/version.h"
 #include "trace/memory.h"
 #include "trace/trace.h"
@@ -42,6 +43,7 @@ struct CalibrateCommandOptions {
   std::optional<std::string> cache;
   std::int32_t repeats = 4;
   std::int64_t chunk = 0;
+  Products products = Products::exact;
   LabelKind labels = LabelKind::cumulative;
   CalibrationFormat to = CalibrationFormat::sglang;
   Preset preset = Preset::sglang;
@@ -90,6 +92,7 @@ class Collector {
     replay_.seed = options.common.seed;
     replay_.repeats = options.repeats;
     replay_.chunk = options.chunk;
+    replay_.products = options.products;
     replay_.memory_budget = options.common.memory_budget;
     replay_.threads = options.common.threads;
     replay_.cache = cache_.get();
@@ -108,6 +111,8 @@ class Collector {
   [[nodiscard]] CalibrationSamples& samples() { return samples_; }
   /// Rows of a trace were invalid.
   [[nodiscard]] bool incomplete() const { return incomplete_; }
+  /// Tensor where some were accumulated on tensor cores.
+  [[nodiscard]] Products products() const { return products_; }
   /// Null where no trace was replayed.
   [[nodiscard]] const Backend* backend() const { return backend_.get(); }
 
@@ -123,6 +128,9 @@ class Collector {
                         "record what is missing");
     }
     if (!backend_) backend_ = choose_backend(options_.common.backend, options_.common.threads);
+    if (products_of(*backend_, trace, heads, options_.products) == Products::tensor) {
+      products_ = Products::tensor;
+    }
     replay_.progress = [&](std::int64_t done, std::int64_t total) {
       messages_.progress(header.file, done, total);
     };
@@ -151,6 +159,7 @@ class Collector {
   CalibrationSamples samples_;
   ReplayOptions replay_;
   std::unique_ptr<Backend> backend_;
+  Products products_ = Products::exact;
   bool incomplete_ = false;
 };
 
@@ -215,6 +224,7 @@ class CalibrateCommand : public Command {
         repeats_(app, "--repeats", "N", "Sampled worlds per anchor, 1 to 1000 (4)"),
         chunk_(app, "--chunk", "N",
                "Anchors per step; changes memory and speed, never results (0: what fits)"),
+        products_(app),
         cache_(app, "--cache", "DIR",
                "Keep what is computed from the rows of a trace in DIR, as run does") {
     add_trace_arguments(app, inputs_, "Traces (HDF5), or DeepSpec's confidence_records.jsonl");
@@ -242,14 +252,15 @@ class CalibrateCommand : public Command {
                                         .threads = options.common.threads});
     output.write(calibration_text(file_of(report, options.to)));
     report_output.write(
-        render_calibration(report, run_of(options, collector.backend()), options.common.format));
+        render_calibration(report, run_of(options, collector), options.common.format));
     for (const std::string& note : report.notes) messages.note(note);
     const bool passes = judge(options, report, messages);
     return collector.incomplete() || !passes ? ExitCode::incomplete : ExitCode::done;
   }
 
  private:
-  static CalibrationRun run_of(const CalibrateCommandOptions& options, const Backend* backend) {
+  static CalibrationRun run_of(const CalibrateCommandOptions& options, const Collector& collector) {
+    const Backend* backend = collector.backend();
     CalibrationRun run;
     run.version = version();
     if (backend != nullptr) {
@@ -257,6 +268,7 @@ class CalibrateCommand : public Command {
       run.device = backend->device();
     }
     run.repeats = options.repeats;
+    run.products = products_name(collector.products());
     run.preset = options.preset == Preset::sglang ? "sglang" : "deepspec";
     return run;
   }
@@ -291,6 +303,7 @@ class CalibrateCommand : public Command {
         static_cast<std::int32_t>(repeats_.whole_number(1, kMaxRepeats)
                                       .value_or(static_cast<std::uint64_t>(options.repeats)));
     options.chunk = static_cast<std::int64_t>(chunk_.whole_number(0, kMaxChunk).value_or(0));
+    options.products = products_.value();
     options.labels = one_of(labels_, labels, options.labels);
     options.to = one_of(to_, formats, options.to);
     options.preset =
@@ -334,7 +347,9 @@ class CalibrateCommand : public Command {
 
   CommonFlags common_;
   ValueFlag labels_, to_, preset_, bins_, grid_min_, grid_max_, grid_size_, holdout_, max_ece_;
-  ValueFlag repeats_, chunk_, cache_;
+  ValueFlag repeats_, chunk_;
+  ProductsFlag products_;
+  ValueFlag cache_;
   std::vector<std::string> inputs_;
 };
 

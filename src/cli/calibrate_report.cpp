@@ -89,6 +89,7 @@ Json json_header(const CalibrationReport& report, const CalibrationRun& run) {
                  {"device", run.device.empty() ? Json() : Json(escape_text(run.device))}};
   out["seed"] = report.options.seed;
   out["repeats"] = run.repeats;
+  out["products"] = run.products;
   out["labels"] = label_kind_name(report.labels);
   out["preset"] = run.preset;
   out["bins"] = rule.bins;
@@ -176,8 +177,9 @@ std::vector<std::string> preamble(const CalibrationReport& report, const Calibra
   const std::string machine =
       run.backend.empty() ? "" : fmt::format(", {} ({})", run.backend, escape_text(run.device));
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("dspark-replay {}{}, seed {}, {}", run.version, machine,
-                              report.options.seed, counted(run.repeats, "repeat")));
+  lines.push_back(fmt::format("dspark-replay {}{}, seed {}, {}{}", run.version, machine,
+                              report.options.seed, counted(run.repeats, "repeat"),
+                              run.products == "exact" ? "" : ", " + run.products + " products"));
   lines.push_back(fmt::format("{} labels; {} bins, {} temperatures from {} to {}{} ({})",
                               label_kind_name(report.labels), rule.bins, rule.grid_size,
                               shortest(rule.grid_min), shortest(rule.grid_max),

@@ -12,9 +12,10 @@ namespace dspark {
 /// How a calibration was made, beside what its report says.
 struct CalibrationRun {
   std::string version;
-  std::string backend, device;  ///< empty where no trace was replayed
-  std::int32_t repeats = 0;     ///< sampled worlds per anchor
-  std::string preset;           ///< "sglang" or "deepspec": where the rule starts from
+  std::string backend, device;     ///< empty where no trace was replayed
+  std::int32_t repeats = 0;        ///< sampled worlds per anchor
+  std::string products = "exact";  ///< "tensor" where some were accumulated on tensor cores
+  std::string preset;              ///< "sglang" or "deepspec": where the rule starts from
 };
 
 /// The report as one text that ends in a newline. JSON is `dspark-calibration-report`, version 1;

@@ -91,6 +91,18 @@ std::optional<std::uint64_t> ValueFlag::byte_count() const {
   return value * unit;
 }
 
+ProductsFlag::ProductsFlag(CLI::App& app)
+    : flag_(app, "--products", "exact|tensor",
+            "How products of hidden states and Markov rows are accumulated: the same bits on every "
+            "backend (exact, the default), or on the GPU's tensor cores, which is faster and "
+            "differs in the last bits") {}
+
+Products ProductsFlag::value() const {
+  constexpr std::array<std::pair<std::string_view, Products>, 2> words = {
+      {{"exact", Products::exact}, {"tensor", Products::tensor}}};
+  return one_of(flag_, words, Products::exact);
+}
+
 CommonFlags::CommonFlags(CLI::App& app)
     : backend_(app, "--backend", "auto|cpu|cuda",
                "What computes; auto (the default) takes the GPU where one can be used"),

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/backend_choice.h"
+#include "core/row_ops.h"
 #include "report/render.h"
 #include "support/error.h"
 
@@ -66,6 +67,17 @@ template <class Value, std::size_t N>
   }
   throw usage_error(flag.name(), "'" + *text + "' is not a choice", "give one of " + known);
 }
+
+/// --products, of the commands that replay traces.
+class ProductsFlag {
+ public:
+  explicit ProductsFlag(CLI::App& app);
+  /// Exact if it was not given. Throws Error(usage) if the value is not one it takes.
+  [[nodiscard]] Products value() const;
+
+ private:
+  ValueFlag flag_;
+};
 
 /// The values of the flags that every command accepts.
 struct CommonOptions {

@@ -22,6 +22,7 @@
 #include "replay/cache.h"
 #include "replay/outcomes.h"
 #include "replay/pairs.h"
+#include "replay/products.h"
 #include "replay/replay.h"
 #include "replay/strata.h"
 #include "report/render.h"
@@ -46,6 +47,7 @@ struct RunOptions {
   bool strict = false;
   std::int32_t repeats = 4;
   std::int64_t chunk = 0;
+  Products products = Products::exact;
   double confidence = 0.95;
   std::int64_t reference = 1;
   bool ledger = false;
@@ -167,6 +169,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.seed = options.common.seed;
   replay_options.repeats = options.repeats;
   replay_options.chunk = options.chunk;
+  replay_options.products = options.products;
   replay_options.memory_budget = options.common.memory_budget;
   replay_options.threads = options.common.threads;
   replay_options.cache = cache;
@@ -200,6 +203,9 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
     // machine.
     if (!backend) backend = choose_backend(options.common.backend, options.common.threads);
 
+    if (products_of(*backend, trace, heads, options.products) == Products::tensor) {
+      result.products = products_name(Products::tensor);
+    }
     replay_options.progress = [&](std::int64_t done, std::int64_t total) {
       messages.progress(trace.header().file, done, total);
     };
@@ -255,6 +261,7 @@ class RunCommand : public Command {
         chunk_(
             app, "--chunk", "N",
             "Anchors or rounds per step; changes memory and speed, never results (0: what fits)"),
+        products_(app),
         cache_(app, "--cache", "DIR",
                "Keep what is computed from the rows of a trace in DIR, and use what is kept there: "
                "the next run with other policies or costs reads no rows. Several runs may share "
@@ -336,6 +343,7 @@ class RunCommand : public Command {
         static_cast<std::int32_t>(repeats_.whole_number(1, kMaxRepeats)
                                       .value_or(static_cast<std::uint64_t>(options.repeats)));
     options.chunk = static_cast<std::int64_t>(chunk_.whole_number(0, kMaxChunk).value_or(0));
+    options.products = products_.value();
     options.confidence =
         confidence_.number_between(kLeastConfidence, kMostConfidence).value_or(options.confidence);
     options.reference = static_cast<std::int64_t>(
@@ -380,8 +388,9 @@ class RunCommand : public Command {
   }
 
   CommonFlags common_;
-  ValueFlag policy_, repeats_, chunk_, cache_, confidence_, reference_, cost_, calibration_,
-      export_;
+  ValueFlag policy_, repeats_, chunk_;
+  ProductsFlag products_;
+  ValueFlag cache_, confidence_, reference_, cost_, calibration_, export_;
   std::vector<std::string> traces_;
   bool print_policy_ = false;
   bool strict_ = false;

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "replay/products.h"
 #include "replay/table_entry.h"
 #include "support/error.h"
 #include "support/version.h"
@@ -202,8 +203,9 @@ const TableCache::TraceContent& TableCache::content_of(const TraceFile& trace) {
 }
 
 template <class Table>
-Table TableCache::serve(const TraceFile& trace, const Heads& heads, const ReduceRequest& request,
-                        const ReplayOptions& options, const Make<Table>& make) {
+Table TableCache::serve(const Backend& backend, const TraceFile& trace, const Heads& heads,
+                        const ReduceRequest& request, const ReplayOptions& options,
+                        const Make<Table>& make) {
   const TraceContent content = content_of(trace);
   Digester digester;
   digester.add_text("dspark-replay table");
@@ -214,6 +216,11 @@ Table TableCache::serve(const TraceFile& trace, const Heads& heads, const Reduce
   add_request(digester, request);
   digester.add(options.seed);
   digester.add(options.repeats);
+  const Products products = products_of(backend, trace, heads, options.products);
+  if (products == Products::tensor) {  // the order of its sums is the device's own
+    digester.add_text(products_name(products));
+    digester.add_text(backend.device());
+  }
   const Digest key = digester.digest();
   const std::string path = (std::filesystem::path(folder_) / (key.hex() + ".table")).string();
 
@@ -257,16 +264,16 @@ void TableCache::keep(const std::string& path, const Digest& key, const Table& t
   require(std::rename(temporary_.c_str(), path.c_str()) == 0);
 }
 
-OutcomeTable TableCache::outcomes(const TraceFile& trace, const Heads& heads,
-                                  const ReduceRequest& request, const ReplayOptions& options,
-                                  const Make<OutcomeTable>& make) {
-  return serve<OutcomeTable>(trace, heads, request, options, make);
+OutcomeTable TableCache::outcomes(const Backend& backend, const TraceFile& trace,
+                                  const Heads& heads, const ReduceRequest& request,
+                                  const ReplayOptions& options, const Make<OutcomeTable>& make) {
+  return serve<OutcomeTable>(backend, trace, heads, request, options, make);
 }
 
-RoundTable TableCache::rounds(const TraceFile& trace, const Heads& heads,
+RoundTable TableCache::rounds(const Backend& backend, const TraceFile& trace, const Heads& heads,
                               const ReduceRequest& request, const ReplayOptions& options,
                               const Make<RoundTable>& make) {
-  return serve<RoundTable>(trace, heads, request, options, make);
+  return serve<RoundTable>(backend, trace, heads, request, options, make);
 }
 
 }  // namespace dspark

@@ -15,7 +15,8 @@ namespace dspark {
 
 /// A folder of tables. A table's file is named by the digest of all that its bits depend on: the
 /// bytes of the trace, the head weights, the setting, the verification, the seed, the repeats, and
-/// the version of the tool. Chunk, threads and backend are not among them, as they change no bit.
+/// the version of the tool; where products run on tensor cores, also that and the device. Chunk,
+/// threads and backend are not among them otherwise, as they change no bit.
 ///
 /// Any number of processes may share a folder, without locks: a file's content follows from its
 /// name, so it does not matter whose is there, and it appears whole, by being renamed to its name,
@@ -41,17 +42,18 @@ class TableCache {
 
   /// The table of `trace` under `request`: the one that is kept, or that of `make`, which is then
   /// kept. Reads the trace's bytes, once for all tables of a trace that follow each other, to know
-  /// which one it is. `options` gives seed, repeats, memory budget, note and notice; what the user
-  /// is told of invalid rows is the same whether the table was kept or made. That a table cannot be
-  /// kept (disk full, or the trace changed meanwhile) is a notice, not an error. Throws what `make`
-  /// throws, and Error(trace) if the trace cannot be read.
-  [[nodiscard]] OutcomeTable outcomes(const TraceFile& trace, const Heads& heads,
-                                      const ReduceRequest& request, const ReplayOptions& options,
-                                      const Make<OutcomeTable>& make);
+  /// which one it is. `options` gives seed, repeats, products, memory budget, note and notice;
+  /// `backend` is only asked what it is. What the user is told of invalid rows is the same whether
+  /// the table was kept or made. That a table cannot be kept (disk full, or the trace changed
+  /// meanwhile) is a notice, not an error. Throws what `make` throws, and Error(trace) if the trace
+  /// cannot be read.
+  [[nodiscard]] OutcomeTable outcomes(const Backend& backend, const TraceFile& trace,
+                                      const Heads& heads, const ReduceRequest& request,
+                                      const ReplayOptions& options, const Make<OutcomeTable>& make);
   /// The same for a rounds trace; `request.worlds` is not looked at.
-  [[nodiscard]] RoundTable rounds(const TraceFile& trace, const Heads& heads,
-                                  const ReduceRequest& request, const ReplayOptions& options,
-                                  const Make<RoundTable>& make);
+  [[nodiscard]] RoundTable rounds(const Backend& backend, const TraceFile& trace,
+                                  const Heads& heads, const ReduceRequest& request,
+                                  const ReplayOptions& options, const Make<RoundTable>& make);
 
   /// How many tables had to be made so far.
   [[nodiscard]] std::int64_t made() const { return made_; }
@@ -70,7 +72,7 @@ class TableCache {
   [[nodiscard]] static Stamp stamp_of(const TraceFile& trace);
   [[nodiscard]] const TraceContent& content_of(const TraceFile& trace);
   template <class Table>
-  [[nodiscard]] Table serve(const TraceFile& trace, const Heads& heads,
+  [[nodiscard]] Table serve(const Backend& backend, const TraceFile& trace, const Heads& heads,
                             const ReduceRequest& request, const ReplayOptions& options,
                             const Make<Table>& make);
   template <class Table>

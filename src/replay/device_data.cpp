@@ -61,8 +61,8 @@ Rows RowStream::load(std::int64_t first, std::int64_t count) {
 
 LogitStream::LogitStream(Backend& backend, TraceFile& trace, RowData logits, RowData hidden,
                          const Matrix& head, std::int64_t capacity, std::int32_t vocab,
-                         bool keep_hidden)
-    : backend_(&backend), head_(head) {
+                         Products products, bool keep_hidden)
+    : backend_(&backend), head_(head), products_(products) {
   if (trace.row_data(logits)) stored_.emplace(backend, trace, logits, capacity, vocab);
   if (stored_ && !keep_hidden) return;
   hidden_.emplace(backend, trace, hidden, capacity, trace.row_data(hidden).value().width);
@@ -73,7 +73,8 @@ Rows LogitStream::load(std::int64_t first, std::int64_t count) {
   if (hidden_) (void)hidden_->load(first, count);
   if (stored_) return stored_->load(first, count);
   const Rows logits = projected_.rows(count * hidden_->rows_per_block());
-  backend_->project({.a = hidden_->matrix(count), .b = head_, .out = logits});
+  backend_->project(
+      {.a = hidden_->matrix(count), .b = head_, .out = logits, .products = products_});
   return logits;
 }
 

@@ -115,7 +115,7 @@ class LogitStream {
   /// then read only if `keep_hidden` (the confidence head needs them). `head` [vocab, H] may be
   /// null where logits are stored.
   LogitStream(Backend& backend, TraceFile& trace, RowData logits, RowData hidden,
-              const Matrix& head, std::int64_t capacity, std::int32_t vocab,
+              const Matrix& head, std::int64_t capacity, std::int32_t vocab, Products products,
               bool keep_hidden = false);
 
   /// Logits of blocks [first, first + count); the view is valid until the next call.
@@ -128,6 +128,7 @@ class LogitStream {
  private:
   Backend* backend_;
   Matrix head_;
+  Products products_;
   std::optional<RowStream> stored_, hidden_;
   DeviceRows projected_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replay/cache.h"
+#include "replay/products.h"
 #include "replay/reduce.h"
 
 namespace dspark {
@@ -11,6 +12,11 @@ namespace {
 
 bool needs_top_probability(const ReplayJob& job) {
   return std::any_of(job.policies.begin(), job.policies.end(), uses_top_probability);
+}
+
+void tell_products(const Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
+  const std::string notice = products_notice(backend, job.trace, job.heads, options.products);
+  if (!notice.empty() && options.notice) options.notice(notice);
 }
 
 }  // namespace
@@ -22,10 +28,12 @@ OutcomeTable outcomes_of(Backend& backend, const ReplayJob& job, const ReplayOpt
                                  .top_probability = needs_top_probability(job),
                                  .off_policy = job.off_policy};
   const auto reduce = [&] {
+    tell_products(backend, job, options);
     return reduce_anchors(backend, job.trace, job.heads, request, options);
   };
-  return options.cache ? options.cache->outcomes(job.trace, job.heads, request, options, reduce)
-                       : reduce();
+  return options.cache
+             ? options.cache->outcomes(backend, job.trace, job.heads, request, options, reduce)
+             : reduce();
 }
 
 RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions& options) {
@@ -33,11 +41,13 @@ RoundTable rounds_of(Backend& backend, const ReplayJob& job, const ReplayOptions
                                  .verification = job.verification,
                                  .top_probability = needs_top_probability(job)};
   const auto replay = [&] {
+    tell_products(backend, job, options);
     return replay_rounds(backend, job.trace, job.heads, job.sampling, job.verification, options,
                          request.top_probability);
   };
-  return options.cache ? options.cache->rounds(job.trace, job.heads, request, options, replay)
-                       : replay();
+  return options.cache
+             ? options.cache->rounds(backend, job.trace, job.heads, request, options, replay)
+             : replay();
 }
 
 std::string missing_for_confidences(const TraceFile& trace, const Heads& heads) {

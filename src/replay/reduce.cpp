@@ -172,9 +172,10 @@ class AnchorReducer {
     const std::int64_t cells = chunk_ * block_;
     const std::int64_t positions = std::min(chunk_ + block_ - 1, trace_.blocks());
     backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, RowData::draft_hidden,
-                             heads_.draft_lm_head, chunk_, vocab_, table_.has_confidence);
+                             heads_.draft_lm_head, chunk_, vocab_, options_.products,
+                             table_.has_confidence);
     target_stream_.emplace(backend_, trace_, RowData::target_logits, RowData::target_hidden,
-                           heads_.lm_head, positions, vocab_);
+                           heads_.lm_head, positions, vocab_, options_.products);
     draft_capacity_ = table_.greedy ? chunk_ : cells;
     draft_rows_ = DeviceRows(backend_, draft_capacity_, vocab_);
     draft_laws_ = DeviceArray<RowLaw>(backend_, draft_capacity_);
@@ -305,6 +306,7 @@ class AnchorReducer {
                           .w1 = heads_.markov_w1,
                           .w2 = heads_.markov_w2,
                           .out = draft,
+                          .products = options_.products,
                           .status = status_.data()});
     backend_.row_laws({.logits = draft, .rule = draft_rule_, .laws = laws});
     backend_.compare_pairs({.target = target_,
@@ -628,6 +630,7 @@ class AnchorReducer {
                           .w1 = heads_.markov_w1,
                           .w2 = heads_.markov_w2,
                           .out = draft,
+                          .products = options_.products,
                           .status = status_.data()});
     backend_.row_laws({.logits = draft, .rule = draft_rule_, .laws = draft_laws_.view(rows)});
     draft_laws_.download(draft_law_, rows);

@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kDeviceTileBytes = std::uint64_t{1} << 30;
 
 class TableCache;  // cache.h
 
-/// How to work; no result depends on `threads` or `chunk`.
+/// How to work; no result depends on `threads`, `chunk` or `tile_bytes`.
 struct ReplayOptions {
   std::uint64_t seed = 0;
   std::int32_t repeats = 4;  ///< sampled worlds per anchor (replay.md), 1..1000
@@ -30,10 +30,11 @@ struct ReplayOptions {
   /// kDeviceTileBytes. Where a handful of anchors is larger, up to 8 times as much is used for
   /// them; one anchor (round) is always held.
   std::uint64_t tile_bytes = 0;
-  std::uint64_t memory_budget = 0;  ///< bytes of host memory; 0: no bound beyond the machine's
-  int threads = 1;                  ///< for the evaluate stage
-  TableCache* cache = nullptr;      ///< where tables are kept between runs; may be null
-  double confidence = 0.95;         ///< level of the intervals, in (0.5, 0.995)
+  std::uint64_t memory_budget = 0;      ///< bytes of host memory; 0: no bound beyond the machine's
+  int threads = 1;                      ///< for the evaluate stage
+  Products products = Products::exact;  ///< of hidden states and Markov rows; changes last bits
+  TableCache* cache = nullptr;          ///< where tables are kept between runs; may be null
+  double confidence = 0.95;             ///< level of the intervals, in (0.5, 0.995)
   std::int64_t reference =
       1;  ///< rank, within the job, of the row that the others are compared with
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.

@@ -251,8 +251,9 @@ struct ReplayResult {
   std::string device;
   std::uint64_t seed = 0;
   std::int32_t repeats = 0;
-  double confidence = 0.95;    ///< level of all intervals
-  std::int64_t reference = 1;  ///< rank of the row that the others are compared with
+  std::string products = "exact";  ///< "tensor" where some were accumulated on tensor cores
+  double confidence = 0.95;        ///< level of all intervals
+  std::int64_t reference = 1;      ///< rank of the row that the others are compared with
   CostSummary cost;
   std::vector<TraceSummary> traces;
   std::vector<PositionResult> positions;

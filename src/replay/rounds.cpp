@@ -99,9 +99,10 @@ class RoundReplayer {
     const std::int64_t drafts = chunk_ * block_;
     const std::int64_t targets = chunk_ * (block_ + 1);
     backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, RowData::draft_hidden,
-                             heads_.draft_lm_head, chunk_, vocab_, table_.has_confidence);
+                             heads_.draft_lm_head, chunk_, vocab_, options_.products,
+                             table_.has_confidence);
     target_stream_.emplace(backend_, trace_, RowData::target_logits, RowData::target_hidden,
-                           heads_.lm_head, chunk_, vocab_);
+                           heads_.lm_head, chunk_, vocab_, options_.products);
     step_logits_ = DeviceRows(backend_, chunk_, vocab_);
     step_probabilities_ = DeviceRows(backend_, chunk_, vocab_);
     draft_probabilities_ = DeviceRows(backend_, drafts, vocab_);
@@ -177,6 +178,7 @@ class RoundReplayer {
                                     .first_previous = anchors_.data(),
                                     .draft = drafts_.data(),
                                     .corrected = logits,
+                                    .products = options_.products,
                                     .scratch = scratch(),
                                     .status = status_.data()});
       backend_.logits_to_probabilities({.logits = logits,

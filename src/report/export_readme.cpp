@@ -212,8 +212,9 @@ void append_assumptions(std::string& out, const ExportPage& page) {
   add("Cost of a step: " + cost_text(page));
   add(fmt::format("Width of a verify forward: {}", escape_text(result.cost.width)));
   add(confidences_text(page));
-  add(fmt::format("dspark-replay {}, seed {}, {} sampled worlds of each block; intervals at {}",
+  add(fmt::format("dspark-replay {}, seed {}, {} sampled worlds of each block{}; intervals at {}",
                   escape_text(result.version), result.seed, result.repeats,
+                  result.products == "exact" ? "" : ", " + result.products + " products",
                   level_text(result.confidence)));
   out +=
       "\n\"Any\" is the best policy of the run, whoever can run it; below it stands the best that "

@@ -629,6 +629,7 @@ std::vector<std::string> preamble(const ReplayResult& result) {
       fmt::format("dspark-replay {}, {}", escape_text(result.version), escape_text(result.backend));
   if (!result.device.empty()) first += fmt::format(" ({})", escape_text(result.device));
   first += fmt::format(", seed {}, {} repeats", result.seed, result.repeats);
+  if (result.products != "exact") first += fmt::format(", {} products", result.products);
   return {first, cost_text(result.cost)};
 }
 

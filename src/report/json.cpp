@@ -98,6 +98,7 @@ Object settings_of(const ReplayResult& result) {
   Object out;
   out.raw("seed", std::to_string(result.seed))
       .integer("repeats", result.repeats)
+      .text("products", result.products)
       .number("confidence", result.confidence)
       .integer("reference", result.reference)
       .raw("cost", cost.str())

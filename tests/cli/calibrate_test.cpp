@@ -119,8 +119,9 @@ TEST_F(CalibrateTest, GivesTheSameBytesWithAnyThreadsAndChunkAndFromTheCache) {
   const std::string cache = folder_.file("cache");
   const Outcome first = calibrate({trace_, "--threads", "1"});
   const std::string written = read_file(file_);
-  for (const Arguments& more : {Arguments{"--threads", "3", "--chunk", "1"},
-                                Arguments{"--cache", cache}, Arguments{"--cache", cache}}) {
+  for (const Arguments& more :
+       {Arguments{"--threads", "3", "--chunk", "1"}, Arguments{"--products", "tensor"},
+        Arguments{"--cache", cache}, Arguments{"--cache", cache}}) {
     Arguments arguments = more;
     arguments.push_back(trace_);
     EXPECT_EQ(calibrate(arguments).out, first.out);

@@ -59,6 +59,18 @@ TEST_F(Run, TheResultSaysWhatRanOnWhat) {
   EXPECT_GE(result["run"]["seconds"].get<double>(), 0);
 }
 
+TEST_F(Run, TensorProductsAreExactOnTheCpuAndItSaysSo) {
+  const std::string trace = bundled("prose_t07.h5");
+  nlohmann::json exact = result_of({trace});
+  EXPECT_EQ(exact["settings"]["products"], "exact");
+  for (const std::string& note : notes_) EXPECT_THAT(note, Not(testing::HasSubstr("products")));
+  nlohmann::json tensor = result_of({trace, "--products", "tensor"});
+  EXPECT_THAT(notes_, testing::Contains(testing::HasSubstr("its products are exact")));
+  exact.erase("run");
+  tensor.erase("run");
+  EXPECT_EQ(tensor, exact);
+}
+
 TEST_F(Run, TheDefaultSweepHasEveryFixedLengthThresholdsSpsAndBounds) {
   const nlohmann::json result = result_of({sampled_});
   const std::vector<std::string> policies = policies_in(result);

@@ -65,7 +65,7 @@ class Cache : public testing::Test {
     return reduce_anchors(*cpu_, *trace_, heads_, request_, options_);
   }
   OutcomeTable ask(TableCache& cache) {
-    return cache.outcomes(*trace_, heads_, request_, options_, [this] { return reduce(); });
+    return cache.outcomes(*cpu_, *trace_, heads_, request_, options_, [this] { return reduce(); });
   }
   OutcomeTable ask() {
     TableCache cache(folder_);
@@ -314,6 +314,35 @@ TEST_F(Cache, ATableOfSomethingElseDoesNotServe) {
   EXPECT_FALSE(has_to_make()) << "the same bytes in another file";
 }
 
+/// Multiplies everything on tensor cores.
+class TensorBackend : public IdleBackend {
+ public:
+  explicit TensorBackend(const std::string& device) : device_(device) {}
+  [[nodiscard]] std::string device() const override { return device_; }
+  [[nodiscard]] bool has_tensor_products(DType, DType) const override { return true; }
+
+ private:
+  std::string device_;
+};
+
+TEST_F(Cache, ProductsOfTensorCoresBelongToTheirDevice) {
+  const auto has_to_make_on = [&](const Backend& backend, Products products) {
+    options_.products = products;
+    TableCache cache(folder_);
+    static_cast<void>(
+        cache.outcomes(backend, *trace_, heads_, request_, options_, [this] { return reduce(); }));
+    return cache.made() == 1;
+  };
+  const TensorBackend one("one"), other("other");
+  EXPECT_TRUE(has_to_make_on(*cpu_, Products::exact));
+  EXPECT_FALSE(has_to_make_on(one, Products::exact)) << "the same bits";
+  EXPECT_FALSE(has_to_make_on(*cpu_, Products::tensor)) << "exact where there are no tensor cores";
+  EXPECT_TRUE(has_to_make_on(one, Products::tensor));
+  EXPECT_FALSE(has_to_make_on(one, Products::tensor));
+  EXPECT_TRUE(has_to_make_on(other, Products::tensor));
+  EXPECT_FALSE(has_to_make_on(*cpu_, Products::exact));
+}
+
 TEST_F(Cache, WhatIsReadIsTheOpenFileNotWhatTookItsPath) {
   static_cast<void>(ask());
   std::filesystem::remove(path_);
@@ -323,7 +352,7 @@ TEST_F(Cache, WhatIsReadIsTheOpenFileNotWhatTookItsPath) {
 
 TEST_F(Cache, ATraceThatChangesMeanwhileIsNotKept) {
   TableCache cache(folder_);
-  const OutcomeTable table = cache.outcomes(*trace_, heads_, request_, options_, [this] {
+  const OutcomeTable table = cache.outcomes(*cpu_, *trace_, heads_, request_, options_, [this] {
     OutcomeTable made = reduce();
     std::ofstream(path_, std::ios::binary | std::ios::app) << 'x';
     return made;

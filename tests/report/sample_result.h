@@ -176,6 +176,7 @@ inline ReplayResult rounds_result() {
   ReplayResult result;
   result.version = "0.1.0";
   result.backend = "cuda";
+  result.products = "tensor";
   result.device = "GPU";
   TraceSummary trace;
   trace.file = "a|b,\"c\"\n\x1b[2J\xff.h5";

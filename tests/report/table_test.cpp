@@ -45,7 +45,7 @@ fixed length=2        2.250          1.500      0.7500  [0.5000, 1.0000]        
 
 TEST(Table, ShowsColumnsOnlyWhereARowHasThemAndEscapesNames) {
   EXPECT_EQ(render(rounds_result(), OutputFormat::table),
-            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats
+            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats, tensor products
 cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 
 a|b,"c"\n\x1b[2J\xff.h5, greedy, temperature 0
@@ -307,7 +307,7 @@ domain code
 
 TEST(Markdown, EscapesWhatWouldChangeTheLayout) {
   EXPECT_EQ(render(rounds_result(), OutputFormat::md),
-            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats  
+            R"out(dspark-replay 0.1.0, cuda (GPU), seed 0, 0 repeats, tensor products  
 cost per round: draft 0.5, verify_base 1, verify_token 0.45, accept 0.02
 
 ### a\|b,"c"\\n\\x1b\[2J\\xff.h5, greedy, temperature 0

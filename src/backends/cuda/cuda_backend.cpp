@@ -63,6 +63,14 @@ class CudaRecording final : public Recording {
   cuda::Workspace& workspace_;
 };
 
+
+/// True if the device multiplies both f16 and bf16 on tensor cores (compute capability 8.0).
+bool has_tensor_cores() {
+  int major = 0;
+  DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, kDevice));
+  return major >= 8;
+}
+
 /// One device, one stream: operations run in the order of the calls.
 class CudaBackend final : public Backend {
  public:
@@ -75,6 +83,9 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return "cuda"; }
   std::string device() const override { return device_; }
+  bool has_tensor_products(DType a, DType b) const override {
+    return tensor_cores_ && a == b && a != DType::f32;
+  }
   std::size_t free_memory() const override { return memory_.free_bytes(); }
   DeviceFacts facts() const override {
     int cache = 0;
@@ -296,6 +307,7 @@ class CudaBackend final : public Backend {
 
   // In this order: memory goes back in the stream's order, so the stream is destroyed last.
   std::string device_;
+  bool tensor_cores_ = has_tensor_cores();
   cuda::Stream stream_;
   cuda::DeviceMemory memory_;
   cuda::Staging staging_;
