@@ -1,7 +1,7 @@
 // The backend interface: memory, and the vocabulary-wide operations of a replay. One contract, two
 // implementations (backends/cpu, backends/cuda); results are the same bits. Work is enqueued in
-// order; only download() and synchronize() wait for it. Throws Error(device) where the device fails
-// or is out of memory, Error(internal) for a caller's mistake.
+// order; only download(), synchronize() and wait() wait for it. Throws Error(device) where the
+// device fails or is out of memory, Error(internal) for a caller's mistake.
 #pragma once
 
 #include <cstddef>
@@ -79,6 +79,53 @@ struct DeviceFacts {
   std::string runtime;          ///< CUDA runtime of this build; empty on the CPU
 };
 
+/// Owns a block of host memory that copies to and from a backend run fastest with (uninitialised;
+/// page-locked where the backend has memory of its own). Movable, not copyable. May not outlive its
+/// backend, nor a copy that is under way.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(Backend& backend, void* data, std::size_t bytes)
+      : backend_(&backend), data_(data), bytes_(bytes) {}
+  HostBuffer(HostBuffer&& other) noexcept { swap(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    HostBuffer moved(static_cast<HostBuffer&&>(other));
+    swap(moved);
+    return *this;
+  }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer();
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void swap(HostBuffer& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// The two orders of a backend's work: all operations, fill(), upload() and download() run in
+/// `operations`, in the order of the calls; `copies` runs beside it. Fences order one behind the
+/// other.
+enum class Queue : std::uint8_t { operations, copies };
+
+/// A place in a queue, set by Backend::mark(). One that was never marked is passed at once. May not
+/// outlive its backend.
+class Fence {
+ public:
+  Fence() = default;
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
+  virtual ~Fence() = default;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -136,6 +183,26 @@ class Backend {
   virtual void sample_rows(const SampleRowsArgs& args) = 0;
   virtual void sample_excess(const SampleExcessArgs& args) = 0;
 
+  // --- copies that nobody waits for ---
+  // Where host memory is shared all of these are done on return.
+  /// `bytes` of host memory, 256-byte aligned. Throws Error(device) naming the size if there is not
+  /// enough.
+  [[nodiscard]] HostBuffer allocate_host(std::size_t bytes);
+  /// Enqueues a copy from allocate_host()'s memory to `target` (backend memory) in `queue`. Does
+  /// not wait: `source` must stay as it is until a fence behind the copy is passed.
+  virtual void enqueue_upload(Queue queue, void* target, const void* source, std::size_t bytes);
+  /// Enqueues a copy from backend memory to allocate_host()'s memory behind the operations so far.
+  /// Does not wait: `target` is not to be looked at before a fence behind the copy is passed.
+  virtual void enqueue_download(void* target, const void* source, std::size_t bytes);
+  [[nodiscard]] virtual std::unique_ptr<Fence> make_fence();
+  /// Sets `fence` behind all that is in `queue` so far; does not wait.
+  virtual void mark(Queue queue, Fence& fence);
+  /// Lets what is enqueued in `queue` from now on wait until `fence` is passed; the caller does not
+  /// wait.
+  virtual void hold(Queue queue, const Fence& fence);
+  /// Waits until `fence` is passed, and throws what the work before it failed with.
+  virtual void wait(const Fence& fence);
+
   // --- the DSpark runtime functions (core/dspark_ops.h) ---
   virtual void build_verify_tokens(const BuildVerifyTokensArgs& args) = 0;
   virtual void fill_proposal_lengths(const FillProposalLengthsArgs& args) = 0;
@@ -169,9 +236,13 @@ class Backend {
 
  private:
   friend class Buffer;
+  friend class HostBuffer;
   /// Returns null if there is not enough memory.
   virtual void* allocate_bytes(std::size_t bytes) = 0;
   virtual void free_bytes(void* data) noexcept = 0;
+  /// The same for host memory; by default that of the host's allocator.
+  virtual void* allocate_host_bytes(std::size_t bytes);
+  virtual void free_host_bytes(void* data) noexcept;
 };
 
 /// Checks the host-side numbers of a call (null pointers, negative sizes, strides shorter than

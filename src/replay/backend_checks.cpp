@@ -70,11 +70,6 @@ class Checks {
     shape(values.data, values.rows, values.cols, values.stride, what);
   }
 
-  void float_matrix(const Matrix& values, const char* what) const {
-    matrix(values, what);
-    if (values.type != DType::f32) fail(std::string(what) + " is not f32");
-  }
-
   void rows(const Rows& values, const char* what) const {
     shape(values.data, values.rows, values.vocab, values.stride, what);
   }
@@ -244,7 +239,7 @@ void check(const DraftRowsArgs& args) {
 
 void check(const ConfidenceRowsArgs& args) {
   const Checks checks("confidence_rows");
-  checks.float_matrix(args.hidden, "hidden");
+  checks.matrix(args.hidden, "hidden");
   checks.array(args.out, "out");
   checks.array(args.hidden_row, args.out.size, "hidden_row");
   checks.array(args.previous, args.out.size, "previous");

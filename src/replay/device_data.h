@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "replay/backend.h"
@@ -42,6 +41,53 @@ class DeviceArray {
   Buffer buffer_;
 };
 
+/// An array in backend memory with counterparts on the host that copies need not wait for: `lanes`
+/// of them, so that one is filled or read while another one's copy is under way. Where the backend
+/// shares host memory each lane is the array itself.
+template <class T>
+class StagedArray {
+ public:
+  StagedArray() = default;
+  StagedArray(Backend& backend, std::int64_t capacity, int lanes)
+      : backend_(&backend), shared_(backend.shares_host_memory()) {
+    const std::size_t bytes = static_cast<std::size_t>(capacity) * sizeof(T);
+    for (int lane = 0; lane < lanes; ++lane) host_.push_back(backend.allocate_host(bytes));
+    if (!shared_) device_ = backend.allocate(bytes);
+  }
+
+  [[nodiscard]] T* host(int lane) const {
+    return static_cast<T*>(host_[static_cast<std::size_t>(lane)].data());
+  }
+  /// Elements [first, first + count) in backend memory.
+  [[nodiscard]] Array<T> view(int lane, std::int64_t count, std::int64_t first = 0) const {
+    return {(shared_ ? host(lane) : static_cast<T*>(device_.data())) + first, count};
+  }
+  [[nodiscard]] Array<const T> const_view(int lane, std::int64_t count,
+                                          std::int64_t first = 0) const {
+    return {view(lane, count, first).data, count};
+  }
+  /// Enqueues the copy of the first `count` elements of host(lane) among the operations.
+  Array<const T> upload(int lane, std::int64_t count) const {
+    if (!shared_) {
+      backend_->enqueue_upload(Queue::operations, device_.data(), host(lane), bytes(count));
+    }
+    return const_view(lane, count);
+  }
+  /// Enqueues the copy of the first `count` elements to host(lane) behind the operations so far.
+  void download(int lane, std::int64_t count) const {
+    if (!shared_) backend_->enqueue_download(host(lane), device_.data(), bytes(count));
+  }
+
+ private:
+  static std::size_t bytes(std::int64_t count) {
+    return static_cast<std::size_t>(count) * sizeof(T);
+  }
+  Backend* backend_ = nullptr;
+  bool shared_ = false;
+  std::vector<HostBuffer> host_;
+  Buffer device_;
+};
+
 /// f32 rows over a vocabulary (or a hidden size) in backend memory.
 class DeviceRows {
  public:
@@ -54,9 +100,7 @@ class DeviceRows {
   [[nodiscard]] Rows rows(std::int64_t count) const {
     return {static_cast<float*>(buffer_.data()), count, width_, width_};
   }
-  [[nodiscard]] Matrix matrix(std::int64_t count) const {
-    return {buffer_.data(), DType::f32, count, width_, width_};
-  }
+  [[nodiscard]] const Buffer& buffer() const { return buffer_; }
 
  private:
   Buffer buffer_;
@@ -70,6 +114,7 @@ struct DeviceHeads {
   Matrix lm_head, draft_lm_head;  ///< cut to the logical vocabulary; null where not loaded
   Array<const float> confidence_weight;
   float confidence_bias = 0;
+  std::uint64_t bytes = 0;  ///< what all of it takes
 
   /// Uploads what `heads` has; `vocab` is the logical vocabulary.
   DeviceHeads(Backend& backend, const Heads& heads, std::int32_t vocab);
@@ -79,58 +124,38 @@ struct DeviceHeads {
   std::vector<Buffer> buffers_;
 };
 
-/// Streams blocks of a trace into backend memory as f32 rows: logits as stored, or hidden states
-/// times a vocabulary matrix.
-class RowStream {
+/// Logits of the chunks of a trace: as they are stored, or stored hidden states times a vocabulary
+/// matrix.
+class LogitSource {
  public:
-  RowStream() = default;
-  /// Buffers for up to `capacity` blocks of `data`. `vocab`: leading columns that are kept (logical
-  /// vocabulary, or the width).
-  RowStream(Backend& backend, TraceFile& trace, RowData data, std::int64_t capacity,
-            std::int32_t vocab);
+  /// A trace's `logits` win over its `hidden`. `head` [vocab, H] may be null where logits are
+  /// stored; `vocab`: their leading columns that are kept.
+  LogitSource(Backend& backend, const TraceFile& trace, RowData logits, RowData hidden,
+              const Matrix& head, std::int32_t vocab, Products products);
 
-  /// Reads blocks [first, first + count) and widens them; the view is valid until the next call.
-  Rows load(std::int64_t first, std::int64_t count);
-  /// The first `blocks` blocks loaded last.
-  [[nodiscard]] Matrix matrix(std::int64_t blocks) const {
-    return rows_.matrix(blocks * info_.rows_per_block);
-  }
-  [[nodiscard]] std::int32_t rows_per_block() const { return info_.rows_per_block; }
-
- private:
-  Backend* backend_ = nullptr;
-  TraceFile* trace_ = nullptr;
-  RowData data_ = RowData::draft_hidden;
-  RowDataInfo info_;
-  std::vector<std::byte> host_;
-  Buffer stored_;
-  DeviceRows rows_;
-  std::int32_t keep_ = 0;
-};
-
-/// Streams blocks of logits: as they are stored, or stored hidden states times a vocabulary matrix.
-class LogitStream {
- public:
-  /// Buffers for up to `capacity` blocks. The trace's `logits` win over its `hidden`, which are
-  /// then read only if `keep_hidden` (the confidence head needs them). `head` [vocab, H] may be
-  /// null where logits are stored.
-  LogitStream(Backend& backend, TraceFile& trace, RowData logits, RowData hidden,
-              const Matrix& head, std::int64_t capacity, std::int32_t vocab, Products products,
-              bool keep_hidden = false);
-
-  /// Logits of blocks [first, first + count); the view is valid until the next call.
-  Rows load(std::int64_t first, std::int64_t count);
-  /// Hidden states of the first `count` blocks loaded last, where they are read.
-  [[nodiscard]] Matrix hidden(std::int64_t count) const { return hidden_->matrix(count); }
+  /// The dataset that is read.
+  [[nodiscard]] RowData data() const { return data_; }
   /// True if the logits are read as they are stored.
-  [[nodiscard]] bool stored() const { return stored_.has_value(); }
+  [[nodiscard]] bool stored() const { return stored_; }
+  /// Vocabulary-wide rows of its own that it needs for each row of the dataset: 0 or 1.
+  [[nodiscard]] std::int32_t rows_needed() const { return rows_needed_; }
+  [[nodiscard]] std::int32_t rows_per_block() const { return rows_per_block_; }
+  [[nodiscard]] const Matrix& head() const { return head_; }
+
+  /// Memory for the rows of up to `blocks` blocks.
+  void allocate(std::int64_t blocks);
+  /// Enqueues what makes logits of `rows` (of data(), as they are stored). The view is valid as
+  /// long as `rows`, and until the next call.
+  Rows make(const Matrix& rows);
 
  private:
   Backend* backend_;
   Matrix head_;
   Products products_;
-  std::optional<RowStream> stored_, hidden_;
-  DeviceRows projected_;
+  RowData data_;
+  bool stored_;
+  std::int32_t rows_needed_, rows_per_block_, vocab_;
+  DeviceRows rows_;
 };
 
 }  // namespace dspark

@@ -17,7 +17,7 @@ namespace dspark {
 /// Default bounds on vocabulary-wide rows: on the host a tile should stay near the caches, on a GPU
 /// it should fill the chip.
 inline constexpr std::uint64_t kHostTileBytes = std::uint64_t{64} << 20;
-inline constexpr std::uint64_t kDeviceTileBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kDeviceTileBytes = std::uint64_t{4} << 30;
 
 class TableCache;  // cache.h
 
@@ -26,9 +26,10 @@ struct ReplayOptions {
   std::uint64_t seed = 0;
   std::int32_t repeats = 4;  ///< sampled worlds per anchor (replay.md), 1..1000
   std::int64_t chunk = 0;    ///< anchors (rounds) per step; 0: what fits `tile_bytes`
-  /// Bound on the vocabulary-wide rows held in backend memory; 0: kHostTileBytes or
-  /// kDeviceTileBytes. Where a handful of anchors is larger, up to 8 times as much is used for
-  /// them; one anchor (round) is always held.
+  /// Bound on the vocabulary-wide rows, and the part of the file that they come from, held in
+  /// backend memory; 0: kHostTileBytes, or kDeviceTileBytes but half of what is free. Where a
+  /// handful of anchors is larger, up to 8 times as much is used for them; one anchor (round) is
+  /// always held.
   std::uint64_t tile_bytes = 0;
   std::uint64_t memory_budget = 0;      ///< bytes of host memory; 0: no bound beyond the machine's
   int threads = 1;                      ///< for the evaluate stage
@@ -39,6 +40,8 @@ struct ReplayOptions {
       1;  ///< rank, within the job, of the row that the others are compared with
   /// Called with (blocks done, blocks in all) from the calling thread; may be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
+  /// Called with one line on the memory that a pass will use before it starts; may be empty.
+  std::function<void(const std::string&)> plan;
   /// Called with one line that belongs to the numbers (first invalid row, too few rounds, ...), the
   /// same in every run; may be empty.
   std::function<void(const std::string&)> note;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/random.h"
+#include "replay/chunk_stream.h"
 #include "replay/device_data.h"
 #include "replay/open_loop.h"
 #include "replay/pass.h"
@@ -46,6 +47,10 @@ class RoundReplayer {
         block_(header_.block_size),
         stride_(static_cast<std::size_t>(block_)),
         rule_(sampling_rule(sampling, verification, vocab_)),
+        backbone_source_(backend, trace, RowData::draft_logits, RowData::draft_hidden,
+                         heads_.draft_lm_head, vocab_, options.products),
+        target_source_(backend, trace, RowData::target_logits, RowData::target_hidden,
+                       heads_.lm_head, vocab_, options.products),
         status_(backend) {
     const auto rounds = static_cast<std::size_t>(trace.blocks());
     table_.block_size = block_;
@@ -58,7 +63,12 @@ class RoundReplayer {
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     table_.confidence.assign(rounds * stride_, kNone);
     if (top_probability) table_.top_probability.assign(rounds * stride_, kNone);
+    sources_ = {{backbone_source_.data()}, {target_source_.data()}};
+    if (table_.has_confidence && backbone_source_.stored()) {
+      sources_.push_back({RowData::draft_hidden});
+    }
     chunk_ = std::min(trace.blocks(), choose_chunk());
+    report_memory();
     allocate();
   }
 
@@ -69,6 +79,7 @@ class RoundReplayer {
       count_ = std::min(chunk_, total - first);
       load();
       propose();
+      stream_->prefetch();
       score();
       verify();
       status_.require_good_ids();
@@ -89,20 +100,38 @@ class RoundReplayer {
   [[nodiscard]] std::int64_t choose_chunk() const {
     const std::int64_t most = (std::int64_t{1} << 30) / (block_ + 1);
     if (options_.chunk > 0) return std::min(options_.chunk, most);
-    const std::uint64_t tile = tile_bytes(backend_, options_);
-    const std::uint64_t per_round = static_cast<std::uint64_t>(4 * block_ + 4) *
-                                    static_cast<std::uint64_t>(vocab_) * sizeof(float);
-    return std::min(most, std::max<std::int64_t>(1, static_cast<std::int64_t>(tile / per_round)));
+    const std::uint64_t stored = ChunkStream::bytes_per_block(trace_, sources_);
+    return std::min(most, chunk_within(backend_, options_, rows_per_round(), stored));
+  }
+
+  /// Vocabulary-wide rows in backend memory for each round of a chunk.
+  [[nodiscard]] std::uint64_t rows_per_round() const {
+    const std::int32_t logits =
+        backbone_source_.rows_needed() * block_ + target_source_.rows_needed() * (block_ + 1);
+    const std::int32_t probabilities = block_ + (greedy_ ? 0 : block_ + 1);
+    return static_cast<std::uint64_t>(logits + probabilities + 2) *
+           static_cast<std::uint64_t>(vocab_) * sizeof(float);
+  }
+
+  void report_memory() const {
+    if (!options_.plan) return;
+    const auto rounds = static_cast<std::uint64_t>(chunk_);
+    const std::uint64_t per_slot =
+        sizeof(float) * (table_.top_probability.empty() ? 1 : 2) + sizeof(RoundOutcome) / stride_;
+    options_.plan(memory_plan(backend_, header_.file,
+                              {.blocks = chunk_,
+                               .heads = heads_.bytes,
+                               .rows = rows_per_round() * rounds,
+                               .stored = ChunkStream::bytes_per_block(trace_, sources_) * rounds,
+                               .table = per_slot * table_.confidence.size()}));
   }
 
   void allocate() {
     const std::int64_t drafts = chunk_ * block_;
     const std::int64_t targets = chunk_ * (block_ + 1);
-    backbone_stream_.emplace(backend_, trace_, RowData::draft_logits, RowData::draft_hidden,
-                             heads_.draft_lm_head, chunk_, vocab_, options_.products,
-                             table_.has_confidence);
-    target_stream_.emplace(backend_, trace_, RowData::target_logits, RowData::target_hidden,
-                           heads_.lm_head, chunk_, vocab_, options_.products);
+    stream_.emplace(backend_, trace_, sources_, chunk_);
+    backbone_source_.allocate(chunk_);
+    target_source_.allocate(chunk_);
     step_logits_ = DeviceRows(backend_, chunk_, vocab_);
     step_probabilities_ = DeviceRows(backend_, chunk_, vocab_);
     draft_probabilities_ = DeviceRows(backend_, drafts, vocab_);
@@ -141,8 +170,9 @@ class RoundReplayer {
   }
 
   void load() {
-    backbone_ = backbone_stream_->load(first_, count_);
-    target_ = target_stream_->load(first_, count_);
+    stream_->advance();
+    backbone_ = backbone_source_.make(stream_->stored(0));
+    target_ = target_source_.make(stream_->stored(1));
     for (std::int64_t b = 0; b < count_; ++b) round(b).slots = block_;
   }
 
@@ -253,7 +283,7 @@ class RoundReplayer {
     if (!table_.has_confidence) return;
     backend_.confidence_scores({.batch = static_cast<std::int32_t>(count_),
                                 .block_size = block_,
-                                .hidden = backbone_stream_->hidden(count_),
+                                .hidden = stream_->stored(backbone_source_.stored() ? 2 : 0),
                                 .w1 = heads_.markov_w1,
                                 .weight = heads_.confidence_weight,
                                 .bias = heads_.confidence_bias,
@@ -291,10 +321,10 @@ class RoundReplayer {
   }
 
   [[nodiscard]] const char* draft_name() const {
-    return backbone_stream_->stored() ? "/rounds/draft_logits" : "/rounds/draft_hidden";
+    return backbone_source_.stored() ? "/rounds/draft_logits" : "/rounds/draft_hidden";
   }
   [[nodiscard]] const char* target_name() const {
-    return target_stream_->stored() ? "/rounds/target_logits" : "/rounds/target_hidden";
+    return target_source_.stored() ? "/rounds/target_logits" : "/rounds/target_hidden";
   }
 
   /// Target laws (validity, margins) and, unless greedy, probabilities.
@@ -488,7 +518,8 @@ class RoundReplayer {
   RoundTable table_;
   std::int64_t chunk_ = 1;
 
-  std::optional<LogitStream> backbone_stream_, target_stream_;
+  std::vector<ChunkSource> sources_;  // backbone, target, and hidden states that nothing else reads
+  LogitSource backbone_source_, target_source_;
   DeviceRows step_logits_, step_probabilities_, draft_probabilities_, target_probabilities_;
   DeviceArray<RowLaw> laws_;
   Buffer scratch_;
@@ -503,6 +534,8 @@ class RoundReplayer {
   std::vector<RowLaw> target_law_;
   std::map<std::int64_t, std::vector<std::int32_t>>
       tie_slot_;  ///< 0-based slots with a near tie, by round of the chunk
+
+  std::optional<ChunkStream> stream_;  // goes first, as it waits for its copies
 };
 
 }  // namespace

@@ -71,13 +71,27 @@ bool has_tensor_cores() {
   return major >= 8;
 }
 
-/// One device, one stream: operations run in the order of the calls.
+/// An event that keeps no time.
+class CudaFence final : public Fence {
+ public:
+  CudaFence() { DSPARK_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~CudaFence() override { static_cast<void>(cudaEventDestroy(event_)); }
+  [[nodiscard]] cudaEvent_t event() const noexcept { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+cudaEvent_t event_of(const Fence& fence) { return static_cast<const CudaFence&>(fence).event(); }
+
+/// One device, two streams: operations run in the order of the calls, copies beside them.
 class CudaBackend final : public Backend {
  public:
   CudaBackend() : device_(device_name()), memory_(kDevice, stream_.get()), workspace_(memory_) {}
 
   ~CudaBackend() override {
     // Buffers and workspace are given back in stream order; what is enqueued may still use them.
+    static_cast<void>(cudaStreamSynchronize(copies_.get()));
     static_cast<void>(cudaStreamSynchronize(stream_.get()));
   }
 
@@ -119,6 +133,7 @@ class CudaBackend final : public Backend {
   }
   void synchronize() override {
     refuse_while_recording("synchronize");
+    copies_.synchronize();
     stream_.synchronize();
   }
 
@@ -137,6 +152,26 @@ class CudaBackend final : public Backend {
     enqueue();
     end.record(stream());
     return end.milliseconds_since(begin);
+  }
+
+  void enqueue_upload(Queue queue, void* target, const void* source, std::size_t bytes) override {
+    if (bytes == 0) return;
+    DSPARK_CUDA_CHECK(
+        cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, stream_of(queue)));
+  }
+  void enqueue_download(void* target, const void* source, std::size_t bytes) override {
+    if (bytes == 0) return;
+    DSPARK_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream()));
+  }
+  std::unique_ptr<Fence> make_fence() override { return std::make_unique<CudaFence>(); }
+  void mark(Queue queue, Fence& fence) override {
+    DSPARK_CUDA_CHECK(cudaEventRecord(event_of(fence), stream_of(queue)));
+  }
+  void hold(Queue queue, const Fence& fence) override {
+    DSPARK_CUDA_CHECK(cudaStreamWaitEvent(stream_of(queue), event_of(fence), 0));
+  }
+  void wait(const Fence& fence) override {
+    DSPARK_CUDA_CHECK(cudaEventSynchronize(event_of(fence)));
   }
 
   void project(const ProjectArgs& args) override {
@@ -294,6 +329,9 @@ class CudaBackend final : public Backend {
   }
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
+  [[nodiscard]] cudaStream_t stream_of(Queue queue) const noexcept {
+    return queue == Queue::copies ? copies_.get() : stream_.get();
+  }
 
   Scratch law_workspace(std::int64_t rows, const SamplingRule& rule) {
     return workspace_.get(kernels::row_laws_workspace(rows, rule));
@@ -304,11 +342,16 @@ class CudaBackend final : public Backend {
     return memory_.allocate(bytes);
   }
   void free_bytes(void* data) noexcept override { memory_.release(data); }
+  void* allocate_host_bytes(std::size_t bytes) override {
+    return cuda::allocate_page_locked(bytes);
+  }
+  void free_host_bytes(void* data) noexcept override { static_cast<void>(cudaFreeHost(data)); }
 
   // In this order: memory goes back in the stream's order, so the stream is destroyed last.
   std::string device_;
   bool tensor_cores_ = has_tensor_cores();
   cuda::Stream stream_;
+  cuda::Stream copies_;
   cuda::DeviceMemory memory_;
   cuda::Staging staging_;
   cuda::Workspace workspace_;

@@ -77,6 +77,17 @@ std::size_t DeviceMemory::free_bytes() const {
   return free;
 }
 
+void* allocate_page_locked(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMallocHost(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  DSPARK_CUDA_CHECK(error);
+  return data;
+}
+
 Staging::~Staging() {
   for (Half& half : halves_) {
     if (half.sent != nullptr) {

@@ -43,6 +43,10 @@ class DeviceMemory {
   cudaMemPool_t pool_ = nullptr;  // null: the device has no pools
 };
 
+/// Page-locked host memory, given back with cudaFreeHost() once no copy uses it; null if there is
+/// not enough.
+[[nodiscard]] void* allocate_page_locked(std::size_t bytes);
+
 /// Two pinned buffers through which pageable memory goes to the device: while one is filled, the
 /// other is on its way.
 class Staging {
