@@ -22,6 +22,14 @@ std::unique_ptr<Backend> make_cuda() {
 
 }  // namespace
 
+void tell_plan(const Backend& backend, const std::string& line, Messages& messages) {
+  if (backend.shares_host_memory()) {
+    messages.show(line);
+  } else {
+    messages.tell(line);
+  }
+}
+
 std::unique_ptr<Backend> choose_backend(BackendRequest request, int threads) {
   if (request == BackendRequest::cpu) return make_cpu_backend(threads);
   const std::string reason = why_not_cuda();

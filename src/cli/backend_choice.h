@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "cli/messages.h"
 #include "replay/backend.h"
 
 namespace dspark {
@@ -18,5 +20,9 @@ enum class BackendRequest { automatic, cpu, cuda };
 /// backend too; then the next narrower instruction set is taken where the processor has three, so
 /// that the loops are not the same (the narrowest is left alone: it is far too slow).
 [[nodiscard]] std::unique_ptr<Backend> make_reference_backend(bool beside_cpu, int threads);
+
+/// Tells how much memory a pass takes: always for a device, whose memory may be others' too, and on
+/// the host whoever watches.
+void tell_plan(const Backend& backend, const std::string& line, Messages& messages);
 
 }  // namespace dspark

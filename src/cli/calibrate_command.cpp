@@ -97,6 +97,7 @@ class Collector {
     replay_.threads = options.common.threads;
     replay_.cache = cache_.get();
     replay_.notice = [this](const std::string& line) { messages_.note(line); };
+    replay_.plan = [this](const std::string& line) { tell_plan(*backend_, line, messages_); };
   }
 
   void add(Recording& recording) {

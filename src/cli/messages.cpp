@@ -35,6 +35,10 @@ void Messages::tell(const std::string& text) {
   write_to_stderr(fmt::format("dspark-replay: note: {}\n", escape_text(text)));
 }
 
+void Messages::show(const std::string& text) {
+  if (show_progress_) tell(text);
+}
+
 void Messages::progress(const std::string& what, std::int64_t done, std::int64_t total) {
   if (!show_progress_ || total <= 0) return;
   const auto now = std::chrono::steady_clock::now();

@@ -25,6 +25,9 @@ class Messages {
   /// What note() was called with, each once.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
+  /// One line as above for whoever watches: silent where progress is.
+  void show(const std::string& text);
+
   /// Shows how far `what` is, at most ten times a second, on one line that goes away again.
   void progress(const std::string& what, std::int64_t done, std::int64_t total);
 

@@ -179,6 +179,7 @@ ReplayResult replay_recordings(std::vector<Recording>& recordings, const Plan& p
   replay_options.notice = [&](const std::string& line) { messages.tell(line); };
 
   std::unique_ptr<Backend> backend;
+  replay_options.plan = [&](const std::string& line) { tell_plan(*backend, line, messages); };
   for (const Recording& recording : recordings) {
     check_calibration(result.calibration, temperatures, recording.trace->header());
   }

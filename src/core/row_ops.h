@@ -120,9 +120,9 @@ inline bool tensor_products_apply(const DraftRowsArgs& args) {
 /// out[i] = sigmoid(hidden[hidden_row[i]] · weight[0:H] + w1[previous[i]] · weight[H:H+R] + bias),
 /// the confidence head. The dot products are 32 interleaved f32 fused chains (element j goes to
 /// lane j mod 32; hidden first, then the Markov part, each starting at lane 0) joined pairwise:
-/// lanes i and i+16, then i+8, 4, 2, 1. `hidden` [*, H] of any stored type; `weight` f32 [H] or [H + R]; `w1` is
-/// read only if the weight has the Markov part, and `previous` is checked against it only then. A
-/// negative `previous` (an unused row) and a bad id, which is reported, give NaN.
+/// lanes i and i+16, then i+8, 4, 2, 1. `hidden` [*, H] of any stored type; `weight` f32 [H] or
+/// [H + R]; `w1` is read only if the weight has the Markov part, and `previous` is checked against
+/// it only then. A negative `previous` (an unused row) and a bad id, which is reported, give NaN.
 struct ConfidenceRowsArgs {
   Matrix hidden;
   Array<const std::int32_t> hidden_row;

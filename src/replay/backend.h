@@ -139,8 +139,12 @@ class Backend {
   /// True if the backend's memory is the host's: operations may be given host pointers, and nothing
   /// needs uploading.
   [[nodiscard]] virtual bool shares_host_memory() const { return false; }
-  /// True if Products::tensor runs on tensor cores for operands of these types; else it is exact.
-  [[nodiscard]] virtual bool has_tensor_products(DType /*a*/, DType /*b*/) const { return false; }
+  /// True if Products::tensor runs on tensor cores for operands of these types, whose rows are
+  /// `depth` numbers and nothing between them; else it is exact.
+  [[nodiscard]] virtual bool has_tensor_products(DType /*a*/, DType /*b*/,
+                                                 std::int64_t /*depth*/) const {
+    return false;
+  }
   /// Bytes that can still be allocated.
   [[nodiscard]] virtual std::size_t free_memory() const = 0;
   /// Cache, processors and versions.

@@ -10,7 +10,7 @@ bool projects_on_tensor_cores(const Backend& backend, const TraceFile& trace, co
   const auto projects = [&](RowData logits, RowData hidden, const HostMatrix& head) {
     const std::optional<RowDataInfo> info = trace.row_data(hidden);
     return !trace.row_data(logits) && info && !head.empty() &&
-           backend.has_tensor_products(info->type, head.type);
+           backend.has_tensor_products(info->type, head.type, info->width);
   };
   const HostMatrix& draft_head = heads.draft_lm_head.empty() ? heads.lm_head : heads.draft_lm_head;
   return projects(RowData::draft_logits, RowData::draft_hidden, draft_head) ||
@@ -26,7 +26,8 @@ const char* products_name(Products products) {
 Products products_of(const Backend& backend, const TraceFile& trace, const Heads& heads,
                      Products asked) {
   const bool biases =
-      heads.has_markov() && backend.has_tensor_products(heads.markov_w1.type, heads.markov_w2.type);
+      heads.has_markov() &&
+      backend.has_tensor_products(heads.markov_w1.type, heads.markov_w2.type, heads.markov_w1.cols);
   return biases || projects_on_tensor_cores(backend, trace, heads) ? asked : Products::exact;
 }
 

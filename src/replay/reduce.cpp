@@ -111,6 +111,7 @@ class AnchorReducer {
       enqueue_text();
       stream_->prefetch();
       finish_pending();
+      stream_->prefetch();  // if it had not been read yet
       if (table_.repeats > 0) {
         settle_text(now_);
         enqueue_worlds();
@@ -751,16 +752,18 @@ class AnchorReducer {
   /// What every world needs at every slot behind the rejected one, slot by slot; returns how many.
   std::int64_t list_steps() {
     std::int64_t step = 0;
+    std::int32_t* const rows = step_row_.host(0);
+    std::int32_t* const picks = step_pick_.host(0);
+    std::uint64_t* const uniforms = step_uniform_.host(0);
     for (std::int32_t k = 2; k <= block_; ++k) {
-      for (std::int64_t w = 0; w < worlds_before(k); ++w, ++step) {
+      std::int64_t row = 0;  // among those that are drafted together
+      for (std::int64_t w = 0; w < worlds_before(k); ++w, ++step, ++row) {
+        if (row == draft_capacity_) row = 0;
         const World& world = worlds_[static_cast<std::size_t>(w)];
         const bool followed = k < slots_of(now_, world);
-        step_row_.host(0)[step] = world.anchor * block_ + k - 1;
-        // The row is one of those that are drafted together. -1: something to draw, but for nobody.
-        step_pick_.host(0)[step] = followed ? static_cast<std::int32_t>(w % draft_capacity_) : -1;
-        if (followed) {
-          step_uniform_.host(0)[step] = random_uniform(key_of(world, k, RandomPurpose::draft));
-        }
+        rows[step] = world.anchor * block_ + k - 1;
+        picks[step] = followed ? static_cast<std::int32_t>(row) : -1;  // -1: the world ends
+        uniforms[step] = followed ? random_uniform(key_of(world, k, RandomPurpose::draft)) : 0;
       }
     }
     return step;

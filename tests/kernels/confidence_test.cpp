@@ -1,4 +1,5 @@
 // confidence_rows, confidence_scores, threshold_lengths, sps_lengths, fill_proposal_lengths.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -19,8 +20,10 @@ TEST_F(Confidence, RowsAreTheThirtyTwoLaneDotThroughTheSigmoid) {
   Random random(31);
   for (const std::int64_t hidden_size : {1, 31, 32, 33, 200}) {
     for (const std::int64_t rank : {0, 1, 16, 40}) {
+      const DType type = std::array{DType::f32, DType::f16,
+                                    DType::bf16}[static_cast<std::size_t>(hidden_size + rank) % 3];
       const DeviceMatrix hidden(random.normals(static_cast<std::size_t>(4 * hidden_size)),
-                                hidden_size, DType::f32, 1);
+                                hidden_size, type, 1);
       const DeviceMatrix w1(random.normals(static_cast<std::size_t>(9 * (rank + 1))), rank + 1,
                             DType::f16, 2);
       Matrix embedding = w1.view();

@@ -280,9 +280,10 @@ TEST_F(ProductsParity, ConfidencesOfRows) {
           normals(numbers, static_cast<std::size_t>(hidden_size + rank), 0.1f);
       const std::vector<std::int32_t> row = {0, 1, 2, 5, 3, 6, -1, 4};
       const std::vector<std::int32_t> previous = {0, 39, -1, 7, 40, 2, 2, 1};
+      const DType type = rank == 1 ? DType::f32 : (rank == 24 ? DType::bf16 : DType::f16);
       same("H=" + std::to_string(hidden_size) + " R=" + std::to_string(rank), [&](Side& side) {
         ConfidenceRowsArgs args;
-        args.hidden = put_matrix(side, hidden, DType::f32, rows, hidden_size, hidden_size + 1);
+        args.hidden = put_matrix(side, hidden, type, rows, hidden_size, hidden_size + 1);
         args.hidden_row = {side.put(row), 8};
         args.previous = {side.put(previous), 8};
         if (rank > 0) args.w1 = put_matrix(side, w1, DType::f16, vocab, rank, rank);

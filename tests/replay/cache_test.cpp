@@ -319,7 +319,7 @@ class TensorBackend : public IdleBackend {
  public:
   explicit TensorBackend(const std::string& device) : device_(device) {}
   [[nodiscard]] std::string device() const override { return device_; }
-  [[nodiscard]] bool has_tensor_products(DType, DType) const override { return true; }
+  [[nodiscard]] bool has_tensor_products(DType, DType, std::int64_t) const override { return true; }
 
  private:
   std::string device_;

@@ -17,7 +17,8 @@ using testing::IsEmpty;
 /// Multiplies f16 on tensor cores, and nothing else.
 class TensorBackend : public IdleBackend {
  public:
-  [[nodiscard]] bool has_tensor_products(DType a, DType b) const override {
+  [[nodiscard]] bool has_tensor_products(DType a, DType b, std::int64_t depth) const override {
+    EXPECT_TRUE(depth == 512 || depth == 64 || depth == 2) << depth;
     return a == DType::f16 && b == DType::f16;
   }
 };

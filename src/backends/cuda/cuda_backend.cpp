@@ -97,8 +97,8 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return "cuda"; }
   std::string device() const override { return device_; }
-  bool has_tensor_products(DType a, DType b) const override {
-    return tensor_cores_ && a == b && a != DType::f32;
+  bool has_tensor_products(DType a, DType b, std::int64_t depth) const override {
+    return tensor_cores_ && a == b && a != DType::f32 && depth % 8 == 0;
   }
   std::size_t free_memory() const override { return memory_.free_bytes(); }
   DeviceFacts facts() const override {
