@@ -14,10 +14,11 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "replay/backend.h"
+#include "tests/replay/idle_backend.h"
 
 namespace dspark {
 
-class LazyBackend : public Backend {
+class LazyBackend : public IdleBackend {
  public:
   ~LazyBackend() override {
     EXPECT_TRUE(lists_[0].empty() && lists_[1].empty()) << "work is left when the backend goes";
@@ -77,42 +78,6 @@ class LazyBackend : public Backend {
   void compare_pairs(const ComparePairsArgs& args) override { call(&Backend::compare_pairs, args); }
   void sample_rows(const SampleRowsArgs& args) override { call(&Backend::sample_rows, args); }
   void sample_excess(const SampleExcessArgs& args) override { call(&Backend::sample_excess, args); }
-  void build_verify_tokens(const BuildVerifyTokensArgs& args) override {
-    call(&Backend::build_verify_tokens, args);
-  }
-  void fill_proposal_lengths(const FillProposalLengthsArgs& args) override {
-    call(&Backend::fill_proposal_lengths, args);
-  }
-  void greedy_accept(const GreedyAcceptArgs& args) override { call(&Backend::greedy_accept, args); }
-  void confidence_scores(const ConfidenceScoresArgs& args) override {
-    call(&Backend::confidence_scores, args);
-  }
-  void threshold_lengths(const ThresholdLengthsArgs& args) override {
-    call(&Backend::threshold_lengths, args);
-  }
-  void sps_lengths(const SpsLengthsArgs& args) override { call(&Backend::sps_lengths, args); }
-  void batch_schedule(const BatchScheduleArgs& args) override {
-    call(&Backend::batch_schedule, args);
-  }
-  void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
-    call(&Backend::logits_to_probabilities, args);
-  }
-  void fill_uniforms(const FillUniformsArgs& args) override { call(&Backend::fill_uniforms, args); }
-  void build_markov_logits(const BuildMarkovLogitsArgs& args) override {
-    call(&Backend::build_markov_logits, args);
-  }
-  void sample_probability_rows(const SampleProbabilityRowsArgs& args) override {
-    call(&Backend::sample_probability_rows, args);
-  }
-  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
-    call(&Backend::store_draft_step_probabilities, args);
-  }
-  void vanilla_markov_sample(const VanillaMarkovSampleArgs& args) override {
-    call(&Backend::vanilla_markov_sample, args);
-  }
-  void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
-    call(&Backend::probabilistic_accept, args);
-  }
 
  private:
   using Work = std::function<void()>;

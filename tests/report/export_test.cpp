@@ -265,7 +265,8 @@ TEST(Export, TellsWhatWasAssumed) {
         "for 8 requests; overhead 0.125; tokens rounded up to 8, 64",
         "- Width of a verify forward: uniform",
         "- Confidences calibrated by sts.json, temperatures 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7",
-        "- dspark-replay 0.1.0, seed 17, 4 sampled worlds of each block, tensor products; intervals at 90 %"}) {
+        "- dspark-replay 0.1.0, seed 17, 4 sampled worlds of each block, tensor products; "
+        "intervals at 90 %"}) {
     EXPECT_TRUE(has_line(page, line)) << line << '\n' << page;
   }
   EXPECT_TRUE(has_line(content_of(linear_export({fixed(7, 1, 0.5)}), "README.md"),

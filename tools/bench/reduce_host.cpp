@@ -11,6 +11,7 @@
 #include <new>
 
 #include "replay/reduce.h"
+#include "tests/replay/idle_backend.h"
 #include "trace/writer.h"
 
 namespace dspark {
@@ -20,7 +21,7 @@ constexpr std::int32_t kVocab = 512, kBlock = 7, kHidden = 64, kRank = 8;
 constexpr std::int64_t kSequence = 1000;
 
 /// Answers at once, with valid rows and rejections in half of the rounds.
-class FreeBackend final : public Backend {
+class FreeBackend final : public IdleBackend {
  public:
   [[nodiscard]] std::string name() const override { return "free"; }
   [[nodiscard]] std::string device() const override { return "none"; }
@@ -58,20 +59,6 @@ class FreeBackend final : public Backend {
   }
   void sample_rows(const SampleRowsArgs& args) override { ones(args.token); }
   void sample_excess(const SampleExcessArgs& args) override { ones(args.token); }
-  void build_verify_tokens(const BuildVerifyTokensArgs&) override {}
-  void fill_proposal_lengths(const FillProposalLengthsArgs&) override {}
-  void greedy_accept(const GreedyAcceptArgs&) override {}
-  void confidence_scores(const ConfidenceScoresArgs&) override {}
-  void threshold_lengths(const ThresholdLengthsArgs&) override {}
-  void sps_lengths(const SpsLengthsArgs&) override {}
-  void batch_schedule(const BatchScheduleArgs&) override {}
-  void logits_to_probabilities(const LogitsToProbabilitiesArgs&) override {}
-  void fill_uniforms(const FillUniformsArgs&) override {}
-  void build_markov_logits(const BuildMarkovLogitsArgs&) override {}
-  void sample_probability_rows(const SampleProbabilityRowsArgs&) override {}
-  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs&) override {}
-  void vanilla_markov_sample(const VanillaMarkovSampleArgs&) override {}
-  void probabilistic_accept(const ProbabilisticAcceptArgs&) override {}
 
  private:
   static void ones(const Array<std::int32_t>& token) {

@@ -63,7 +63,6 @@ class CudaRecording final : public Recording {
   cuda::Workspace& workspace_;
 };
 
-
 /// True if the device multiplies both f16 and bf16 on tensor cores (compute capability 8.0).
 bool has_tensor_cores() {
   int major = 0;
