@@ -1,12 +1,14 @@
-// Rows that stay on chip: a cluster of blocks holds a row in its registers, so that memory is read
+// Rows that stay on chip: a cluster of blocks holds a row in shared memory, so that memory is read
 // once whatever is done with the row: its law, its probabilities, a token drawn from them. While a
-// row is worked on the next one is on its way to shared memory. The bits are those of the streaming
-// kernels (row_laws.cu): masses are integers, and a token's rank is its key.
+// row is worked on the next one is on its way. The bits are those of the streaming kernels
+// (row_laws.cu): masses are integers, and a token's rank is its key.
 //
-// Blocks exchange what they found twice a row: the largest logits of their warps, then sums or
-// candidates; every block draws the same conclusions by itself. Top-k needs no histogram: the k-th
-// largest of the warps' (or threads') own maxima is a bound that at least k tokens reach, and few
-// others do; those are gathered and sorted. Top-p alone has no such bound and streams.
+// Blocks exchange what they found: the largest logits of their warps, then sums or candidates;
+// every block draws the same conclusions by itself. Loops stay short, as instructions have to be
+// fetched too: kernels that hold a row in registers, unrolled, ran at a third of the speed. Top-k
+// needs no histogram: the k-th largest of the warps' (or threads') own maxima is a bound that at
+// least k tokens reach, and few others do; those are gathered and sorted. Top-p alone has no such
+// bound and streams.
 //
 // Needs thread block clusters (compute capability 9.0).
 #pragma once
@@ -34,15 +36,15 @@ inline constexpr int kMostClusterBlocks = 8;
 inline constexpr std::int32_t kMostClusterTopK = kClusterThreads;
 /// Dynamic shared memory of a block: what the device gives, less the kernel's own.
 inline constexpr std::size_t kMostClusterShared = 212 * 1024;
-/// Quads that a thread of the widest kernel holds in registers.
-inline constexpr int kMostClusterQuads = 20;
+/// Most times that the threads of a block go over its part of a row, a quad each.
+inline constexpr int kMostStripes = 32;
 
 /// How rows are split over a cluster; no blocks: the rows do not fit, or the device has no
 /// clusters.
 struct ClusterShape {
   int blocks = 0;
-  int quads = 0;           // per thread
-  int slots = 0;           // rows on their way to shared memory; 0: rows are loaded directly
+  int slots = 0;           // places for rows in shared memory: 2, or 1 for the widest
+  bool bulk = false;       // rows come by bulk copies: all start at multiples of 16 bytes
   std::int32_t chunk = 0;  // elements per block, a multiple of 8
   std::size_t shared = 0;  // dynamic shared memory, bytes
 };
@@ -133,19 +135,30 @@ __device__ inline std::uint64_t sum_warp(std::uint64_t value) {
   return value;
 }
 
-/// What blocks of a cluster tell each other, and a block's own notes. An exchange's place is used
-/// again for the next row: there is a barrier of the cluster between.
+/// Sum of the lanes up to and including the own.
+__device__ inline std::uint64_t scan_warp(std::uint64_t value) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const std::uint64_t other = __shfl_up_sync(0xFFFFFFFFu, value, step);
+    if (static_cast<int>(threadIdx.x) % 32 >= step) value += other;
+  }
+  return value;
+}
+
+/// What blocks of a cluster tell each other, and a block's own notes. Where there are two places
+/// rows take turns: a fast block may already write for the next row what a slow one still reads for
+/// this.
 struct ClusterMemory {
-  Extremes extremes[kMostClusterBlocks * kClusterWarps];
-  std::uint64_t sums[kMostClusterBlocks * kClusterWarps];
+  Extremes extremes[2][kMostClusterBlocks * kClusterWarps];
+  std::uint64_t sums[2][kMostClusterBlocks * kClusterWarps];
+  std::uint32_t argmax[2][kMostClusterBlocks];  // lowest id that has the largest logit
   std::uint64_t weights[kMostClusterBlocks];
-  std::uint32_t argmax[kMostClusterBlocks];  // lowest id that has the largest logit
   std::uint32_t flags[kMostClusterBlocks];
   std::uint32_t gathered;
   // The block's own.
   std::uint64_t loaded[2];                                  // mbarriers
   alignas(RowLaw) unsigned char law_bytes[sizeof(RowLaw)];  // shared memory is not initialised
-  std::uint64_t stripe_sums[kMostClusterQuads * kClusterWarps];
+  std::uint64_t stripe_sums[kMostStripes * kClusterWarps];
   std::uint32_t block_argmax;
   std::uint32_t block_flags;
   float threshold;
@@ -162,6 +175,9 @@ struct ClusterMemory {
   __device__ RowLaw& law() { return *reinterpret_cast<RowLaw*>(law_bytes); }
 };
 
+/// Rarely needed, and long: not inlined.
+__device__ __noinline__ static double divide(double a, double b) { return a / b; }
+
 /// float(mass / total) of doubles: the product with the reciprocal decides unless it lies so near
 /// the middle of two floats that its error might.
 __device__ inline float mass_fraction(std::uint64_t mass, double total, double reciprocal) {
@@ -169,7 +185,7 @@ __device__ inline float mass_fraction(std::uint64_t mass, double total, double r
   const double exact = static_cast<double>(mass);
   double quotient = exact * reciprocal;
   const std::uint32_t low = static_cast<std::uint32_t>(__double2loint(quotient)) & 0x1FFFFFFFu;
-  if (low - 0x0FFFFFFCu <= 8u) quotient = exact / total;
+  if (low - 0x0FFFFFFCu <= 8u) quotient = divide(exact, total);
   return static_cast<float>(quotient);
 }
 
@@ -318,30 +334,40 @@ __device__ __noinline__ static void solve_filter(const float* row, std::int32_t 
 
 #endif
 
-/// A cluster walks rows: its number, then every so many. A thread holds quads thread,
-/// thread + kClusterThreads, ... of its block's part of the row.
-template <int kQuads, class Sink>
+/// A row's law but for its scale, by the sums of all blocks.
+struct FoundRow {
+  std::int64_t row = -1;
+  RowLaw law;
+};
+
+/// A cluster walks rows: its number, then every so many. A block has `chunk` elements of each; its
+/// threads go over them in stripes of a quad per thread, and each touches its own quads alone.
+template <class Sink>
 __global__ void __launch_bounds__(kClusterThreads, 1)
-    row_cluster_kernel(Rows logits, SamplingRule rule, std::int32_t chunk, int slots, Sink sink) {
+    row_cluster_kernel(Rows logits, SamplingRule rule, ClusterShape shape, Sink sink) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   namespace cg = cooperative_groups;
   extern __shared__ __align__(16) float dynamic[];
   __shared__ ClusterMemory memory;
   const cg::cluster_group cluster = cg::this_cluster();
-  const int blocks = static_cast<int>(cluster.num_blocks());
+  const int blocks = shape.blocks;
   const int rank = static_cast<int>(cluster.block_rank());
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
   constexpr float kInfinity = __builtin_huge_valf();
+  const std::int32_t chunk = shape.chunk;
   const std::int32_t begin = min(logits.vocab, rank * chunk);
   const std::int32_t count = min(logits.vocab, begin + chunk) - begin;
   const int whole_quads = count / 4;
+  const int quads = (count + 3) / 4;
   const bool filtered = rule.top_k != 0;
   const bool masses = !filtered && !rule.greedy;
   const bool by_warps = rule.top_k <= blocks * kClusterWarps * 7 / 8;
-  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + slots * chunk);
+  // Without filters and writes a row's sums may wait for the next row's exchange.
+  const bool deferred = !Sink::kWrites && !filtered;
+  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + shape.slots * chunk);
 
   if (thread == 0) {
     start_barrier(&memory.loaded[0]);
@@ -354,22 +380,21 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   wait_for_previous_kernel();
   let_next_kernel_start();
   const std::int64_t first_row = blockIdx.x / static_cast<unsigned>(blocks);
-  const auto start_row = [&](std::int64_t row, std::int64_t turn) {
-    if (slots == 0 || row >= logits.rows) return;
-    const int slot = static_cast<int>(turn % slots);
+  const auto start_row = [&](std::int64_t turn) {
+    const std::int64_t row = first_row + turn * clusters;
+    if (!shape.bulk || row >= logits.rows) return;
+    const int slot = static_cast<int>(turn % shape.slots);
     start_copy(dynamic + slot * chunk, logits.data + row * logits.stride + begin,
                static_cast<std::uint32_t>(whole_quads) * 16u, &memory.loaded[slot]);
   };
   if (thread == 0) {
-    for (int slot = 0; slot < slots; ++slot) start_row(first_row + slot * clusters, slot);
+    for (int turn = 0; turn < shape.slots; ++turn) start_row(turn);
   }
   // Every block of the cluster runs from here on, so that its memory may be written.
   cluster.sync();
 
-  float4 values[kQuads];
-  const auto each_quad = [&](auto&& visit) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) visit(i * kClusterThreads + thread, values[i]);
+  const auto peer = [&](int r) {
+    return cluster.map_shared_rank(&memory, static_cast<unsigned>(r));
   };
   // visit(component, its index in the quad)
   const auto each_of = [](float4& quad, auto&& visit) {
@@ -378,105 +403,120 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     visit(quad.z, 2);
     visit(quad.w, 3);
   };
+  const auto finish = [&](FoundRow& found, int place) {
+    if (found.row < 0) return;
+    std::uint32_t argmax = 0xFFFFFFFFu;
+    for (int r = 0; r < blocks; ++r) argmax = min(argmax, memory.argmax[place][r]);
+    found.law.argmax = static_cast<std::int32_t>(argmax);
+    if (masses) {
+      std::uint64_t total = 0;
+      for (int i = lane; i < blocks * kClusterWarps; i += 32) total += memory.sums[place][i];
+      found.law.total = sum_warp(total);
+    } else {
+      found.law.boundary_key = token_key(found.law.max_logit, found.law.argmax);
+      found.law.boundary_mass = kUnitMass;
+      found.law.total = kUnitMass;
+    }
+  };
+  const auto tell = [&](FoundRow& found) {
+    if (found.row >= 0 && rank == 0 && thread == 0) {
+      found.law.scale = law_scale(found.law.total);
+      sink.law(found.row, found.law);
+    }
+    found.row = -1;
+  };
 
+  FoundRow waiting;  // of the turn before, where sums are deferred
   std::int64_t turn = 0;
   for (std::int64_t row = first_row; row < logits.rows; row += clusters, ++turn) {
+    const int place = static_cast<int>(turn & 1);
+    const int slot = static_cast<int>(turn % shape.slots);
+    float4* const values = reinterpret_cast<float4*>(dynamic + slot * chunk);
     const float* const source = logits.data + row * logits.stride + begin;
     // Maxima come to the place of the last row's candidates, which all have read by now.
     if (filtered && !by_warps && turn > 0) cluster.sync();
-
-    // The row into registers; what is beyond its end is -inf.
-    if (slots > 0) {
-      const int slot = static_cast<int>(turn % slots);
-      wait_barrier(&memory.loaded[slot], static_cast<std::uint32_t>(turn / slots) & 1u);
-      const float4* const arrived = reinterpret_cast<const float4*>(dynamic + slot * chunk);
-      each_quad([&](int quad, float4& value) {
-        if (quad < whole_quads) value = arrived[quad];
-      });
-    } else {
-      each_quad([&](int quad, float4& value) {
-        if (quad < whole_quads) {
-          each_of(value, [&](float& v, int c) { v = source[4 * quad + c]; });
-        }
-      });
+    if (shape.bulk) {
+      wait_barrier(&memory.loaded[slot], static_cast<std::uint32_t>(turn / shape.slots) & 1u);
     }
-    each_quad([&](int quad, float4& value) {
-      if (quad >= whole_quads) {
-        each_of(value, [&](float& v, int c) {
-          v = 4 * quad + c < count ? source[4 * quad + c] : -kInfinity;
-        });
-      }
-    });
 
-    // The largest two logits of each warp, to every block.
+    // The largest two logits of each warp, to every block. What is beyond the row's end is -inf.
     float best = -kInfinity;
-    {
-      float second = -kInfinity;
-      float poison = 0.0f;  // becomes NaN with NaN and infinities
-      each_quad([&](int quad, float4& value) {
-        if (quad < whole_quads) {
-          each_of(value, [&](float v, int) {
-            second = fmaxf(second, fminf(best, v));
-            best = fmaxf(best, v);
-            poison = fmaf(v, 0.0f, poison);
-          });
-        } else if (4 * quad < count) {
-          each_of(value, [&](float v, int c) {
-            if (4 * quad + c >= count) return;
-            second = fmaxf(second, fminf(best, v));
-            best = fmaxf(best, v);
-            poison = fmaf(v, 0.0f, poison);
-          });
+    float second = -kInfinity;
+    float poison = 0.0f;  // becomes NaN with NaN and infinities
+    const auto take = [&](float v) {
+      second = fmaxf(second, fminf(best, v));
+      best = fmaxf(best, v);
+      poison = fmaf(v, 0.0f, poison);
+    };
+#pragma unroll 4
+    for (int quad = thread; quad < whole_quads; quad += kClusterThreads) {
+      float4 value;
+      if (shape.bulk) {
+        value = values[quad];
+      } else {
+        value = {source[4 * quad], source[4 * quad + 1], source[4 * quad + 2],
+                 source[4 * quad + 3]};
+        values[quad] = value;
+      }
+      take(value.x);
+      take(value.y);
+      take(value.z);
+      take(value.w);
+    }
+    if (quads > whole_quads && thread == whole_quads % kClusterThreads) {
+      float4 value;
+      each_of(value, [&](float& v, int c) {
+        v = -kInfinity;
+        if (4 * whole_quads + c < count) {
+          v = source[4 * whole_quads + c];
+          take(v);
         }
       });
-      const Extremes mine = merge_warp({best, second, poison != poison ? 1u : 0u});
-      if (lane < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))
-            ->extremes[rank * kClusterWarps + warp] = mine;
-      }
-      if (filtered && !by_warps) {
-        for (int r = 0; r < blocks; ++r) {
-          cluster.map_shared_rank(&filter, static_cast<unsigned>(r))
-              ->maxima[rank * kClusterThreads + thread] = order_code(best);
-        }
+      values[whole_quads] = value;
+    }
+    const Extremes mine = merge_warp({best, second, poison != poison ? 1u : 0u});
+    if (lane < blocks) peer(lane)->extremes[place][rank * kClusterWarps + warp] = mine;
+    if (filtered && !by_warps) {
+      for (int r = 0; r < blocks; ++r) {
+        cluster.map_shared_rank(&filter, static_cast<unsigned>(r))
+            ->maxima[rank * kClusterThreads + thread] = order_code(best);
       }
     }
     cluster.sync();
-    // The slot was read by all.
-    if (thread == 0) start_row(row + slots * clusters, turn + slots);
+    finish(waiting, place ^ 1);
+    tell(waiting);
     Extremes extremes = {-kInfinity, -kInfinity, 0};
     for (int i = lane; i < blocks * kClusterWarps; i += 32) {
-      extremes = merge(extremes, memory.extremes[i]);
+      extremes = merge(extremes, memory.extremes[place][i]);
     }
     extremes = merge_warp(extremes);
 
-    RowLaw law;
-    law.inverse_temperature = rule.inverse_temperature;
+    FoundRow found;
+    found.law.inverse_temperature = rule.inverse_temperature;
     if (extremes.poisoned) {
       // Which of NaN, +inf and -inf it was; the last alone is a masked token.
       std::uint32_t flags = 0;
-      each_quad([&](int quad, float4& value) {
-        each_of(value, [&](float v, int c) {
+      for (int quad = thread; quad < quads; quad += kClusterThreads) {
+        each_of(values[quad], [&](float v, int c) {
           if (4 * quad + c >= count) return;
           const std::uint32_t code = order_code(v);
           if (code == 0) flags |= kRowNaN;
           if (code == kPlusInfinityCode) flags |= kRowPlusInfinity;
           if (code > kMinusInfinityCode && code < kPlusInfinityCode) flags |= kSawFinite;
         });
-      });
+      }
       flags = __reduce_or_sync(0xFFFFFFFFu, flags);
       if (lane == 0 && flags != 0) atomicOr(&memory.block_flags, flags);
       __syncthreads();
-      if (thread < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->flags[rank] =
-            memory.block_flags;
-      }
+      if (thread < blocks) peer(thread)->flags[rank] = memory.block_flags;
       cluster.sync();
       if (thread == 0) memory.block_flags = 0;
       flags = 0;
       for (int r = 0; r < blocks; ++r) flags |= memory.flags[r];
-      law.status =
+      found.law.status =
           (flags & (kRowNaN | kRowPlusInfinity)) | ((flags & kSawFinite) ? 0u : kRowNoFinite);
+      // The flags' one place is read before a later row's come.
+      cluster.sync();
     }
 
     float* out = nullptr;
@@ -494,30 +534,34 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         if (4 * quad + c < count) out[4 * quad + c] = v;
       });
     };
-    if (law.status != kRowValid) {
-      if (rank == 0 && thread == 0) sink.law(row, law);
+    // The slot is free: what was written to it comes before what the copy brings.
+    const auto release = [&] {
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncthreads();
+      if (thread == 0) start_row(turn + shape.slots);
+    };
+    if (found.law.status != kRowValid) {
+      if (rank == 0 && thread == 0) sink.law(row, found.law);
       if constexpr (Sink::kWrites) {
-        each_quad([&](int quad, float4& value) {
-          value = {0, 0, 0, 0};
-          write(quad, value);
-        });
+        float4 nothing = {0, 0, 0, 0};
+        for (int quad = thread; quad < quads; quad += kClusterThreads) write(quad, nothing);
       }
       if constexpr (Sink::kSamples) {
         if (rank == 0 && thread == 0) {
           sink.token(row, uniform_from_float(sink.uniforms[sink.cell(row)]), {-1, 0, 0});
         }
       }
-      // Maxima and extremes of the next row come to the places that were read above.
-      cluster.sync();
+      release();
       continue;
     }
     // A zero is +0 (RowLawsArgs).
     const float max_logit = extremes.best + 0.0f;
-    law.max_logit = max_logit;
-    law.second_logit = extremes.second + 0.0f;
+    found.row = row;
+    found.law.max_logit = max_logit;
+    found.law.second_logit = extremes.second + 0.0f;
 
     // The lowest id with the largest logit; with filters the candidates, without the masses, which
-    // take the logits' place.
+    // take the logits' place where they are needed again.
     std::uint32_t argmax = 0xFFFFFFFFu;
     const auto look = [&](int quad, const float4& value) {
       if (value.x == max_logit || value.y == max_logit || value.z == max_logit ||
@@ -531,29 +575,29 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     };
     if (masses) {
       std::uint64_t sum = 0;
-      each_quad([&](int quad, float4& value) {
+#pragma unroll 2
+      for (int quad = thread; quad < quads; quad += kClusterThreads) {
+        float4 value = values[quad];
         look(quad, value);
         each_of(value, [&](float& v, int) {
           v = unrounded_mass(v, max_logit, rule.inverse_temperature);
           sum += round_to_integer(v);
         });
-      });
-      sum = sum_warp(sum);
-      if (lane < blocks) {
-        cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))
-            ->sums[rank * kClusterWarps + warp] = sum;
+        if constexpr (Sink::kWrites) values[quad] = value;
       }
+      sum = sum_warp(sum);
+      if (lane < blocks) peer(lane)->sums[place][rank * kClusterWarps + warp] = sum;
     } else if (filtered) {
       if (by_warps) {
         const int groups = blocks * kClusterWarps;
         if (thread < groups) {
-          const float mine = memory.extremes[thread].best;
+          const float own = memory.extremes[place][thread].best;
           int larger = 0;
           for (int i = 0; i < groups; ++i) {
-            const float other = memory.extremes[i].best;
-            larger += other > mine || (other == mine && i < thread) ? 1 : 0;
+            const float other = memory.extremes[place][i].best;
+            larger += other > own || (other == own && i < thread) ? 1 : 0;
           }
-          if (larger == rule.top_k - 1) memory.threshold = mine;
+          if (larger == rule.top_k - 1) memory.threshold = own;
         }
       } else {
         const std::uint32_t code = select_code(filter.maxima, blocks * kClusterThreads,
@@ -565,90 +609,112 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
       __syncthreads();
       const float threshold = memory.threshold;
       if (best >= threshold) {
-        each_quad([&](int quad, float4& value) {
+        for (int quad = thread; quad < quads; quad += kClusterThreads) {
+          const float4 value = values[quad];
+          if (value.x < threshold && value.y < threshold && value.z < threshold &&
+              value.w < threshold) {
+            continue;
+          }
           look(quad, value);
-          each_of(value, [&](float v, int c) {
-            if (!(v >= threshold) || 4 * quad + c >= count) return;
-            const std::uint64_t key = token_key(v, begin + 4 * quad + c);
+          const float four[4] = {value.x, value.y, value.z, value.w};
+          for (int c = 0; c < 4; ++c) {
+            if (!(four[c] >= threshold) || 4 * quad + c >= count) continue;
+            const std::uint64_t key = token_key(four[c], begin + 4 * quad + c);
             for (int r = 0; r < blocks; ++r) {
-              const std::uint32_t place = atomicAdd(
-                  &cluster.map_shared_rank(&memory, static_cast<unsigned>(r))->gathered, 1u);
-              if (place < kCandidates) {
-                cluster.map_shared_rank(&filter, static_cast<unsigned>(r))->keys[place] = key;
+              const std::uint32_t at = atomicAdd(&peer(r)->gathered, 1u);
+              if (at < kCandidates) {
+                cluster.map_shared_rank(&filter, static_cast<unsigned>(r))->keys[at] = key;
               }
             }
-          });
-        });
+          }
+        }
       }
     } else {
-      each_quad([&](int quad, float4& value) { look(quad, value); });
+#pragma unroll 4
+      for (int quad = thread; quad < quads; quad += kClusterThreads) look(quad, values[quad]);
     }
     argmax = __reduce_min_sync(0xFFFFFFFFu, argmax);
     if (lane == 0 && argmax != 0xFFFFFFFFu) atomicMin(&memory.block_argmax, argmax);
-    __syncthreads();
-    if (thread < blocks) {
-      cluster.map_shared_rank(&memory, static_cast<unsigned>(thread))->argmax[rank] =
-          memory.block_argmax;
+    if constexpr (Sink::kWrites) {
+      __syncthreads();
+    } else {
+      release();
+    }
+    if (thread < blocks) peer(thread)->argmax[place][rank] = memory.block_argmax;
+    if (deferred) {
+      waiting = found;
+      __syncthreads();  // the block's argmax is read
+      if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
+      continue;
     }
     cluster.sync();
-    argmax = 0xFFFFFFFFu;
-    for (int r = 0; r < blocks; ++r) argmax = min(argmax, memory.argmax[r]);
-    law.argmax = static_cast<std::int32_t>(argmax);
     if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
-
-    if (masses) {
-      std::uint64_t total = 0;
-      for (int i = lane; i < blocks * kClusterWarps; i += 32) total += memory.sums[i];
-      law.total = sum_warp(total);
-    } else if (filtered) {
-      if (thread == 0) memory.law() = law;
+    finish(found, place);
+    if (filtered) {
+      if (thread == 0) memory.law() = found.law;
       __syncthreads();
       solve_filter(logits.data + row * logits.stride, logits.vocab, rule, memory.law(), filter,
                    memory);
-      law = memory.law();
+      found.law = memory.law();
       if (thread == 0) memory.gathered = 0;
-    } else {
-      law.boundary_key = token_key(max_logit, law.argmax);
-      law.boundary_mass = kUnitMass;
-      law.total = kUnitMass;
     }
 
     if constexpr (Sink::kWrites) {
+      const RowLaw& law = found.law;
       const double denominator = static_cast<double>(law.total);
       const double reciprocal = 1.0 / denominator;
-      const float lowest =
-          masses ? 0.0f : float_from_order_code(static_cast<std::uint32_t>(law.boundary_key >> 32));
-      each_quad([&](int quad, float4& value) {
-        if (masses) {
+      if (masses) {
+#pragma unroll 2
+        for (int quad = thread; quad < quads; quad += kClusterThreads) {
+          float4 value = values[quad];
           each_of(value, [&](float& v, int) {
             v = mass_fraction(round_to_integer(v), denominator, reciprocal);
           });
-        } else {
-          each_of(value, [&](float& v, int c) {
-            const bool kept = v >= lowest && 4 * quad + c < count;
-            v = kept
-                    ? mass_fraction(law_mass(law, v, begin + 4 * quad + c), denominator, reciprocal)
-                    : 0.0f;
-          });
+          write(quad, value);
+          if constexpr (Sink::kSamples) values[quad] = value;
         }
-        write(quad, value);
-      });
+      } else {
+        const float lowest =
+            float_from_order_code(static_cast<std::uint32_t>(law.boundary_key >> 32));
+#pragma unroll 2
+        for (int quad = thread; quad < quads; quad += kClusterThreads) {
+          float4 value = values[quad];
+          if (value.x >= lowest || value.y >= lowest || value.z >= lowest || value.w >= lowest) {
+            float four[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll 1
+            for (int c = 0; c < 4; ++c) {
+              const bool kept = four[c] >= lowest && 4 * quad + c < count;
+              four[c] = kept ? mass_fraction(law_mass(law, four[c], begin + 4 * quad + c),
+                                             denominator, reciprocal)
+                             : 0.0f;
+            }
+            value = {four[0], four[1], four[2], four[3]};
+          } else {
+            value = {0, 0, 0, 0};
+          }
+          write(quad, value);
+          if constexpr (Sink::kSamples) values[quad] = value;
+        }
+      }
       if constexpr (Sink::kSamples) {
         // Inverse CDF: weights by stripe of the block, and warp of the stripe.
-        std::uint64_t own = 0;
-#pragma unroll
-        for (int i = 0; i < kQuads; ++i) {
+        const int stripes = (quads + kClusterThreads - 1) / kClusterThreads;
+        const auto weight_of = [&](int quad) {
           std::uint64_t weight = 0;
-          each_of(values[i], [&](float p, int) { weight += probability_weight(p); });
-          weight = sum_warp(weight);
+          if (quad < quads) {
+            each_of(values[quad], [&](float p, int) { weight += probability_weight(p); });
+          }
+          return weight;
+        };
+        for (int i = 0; i < stripes; ++i) {
+          const std::uint64_t weight = sum_warp(weight_of(i * kClusterThreads + thread));
           if (lane == 0) memory.stripe_sums[i * kClusterWarps + warp] = weight;
         }
         __syncthreads();
-        for (int i = lane; i < kQuads * kClusterWarps; i += 32) own += memory.stripe_sums[i];
+        std::uint64_t own = 0;
+        for (int i = lane; i < stripes * kClusterWarps; i += 32) own += memory.stripe_sums[i];
         own = sum_warp(own);
-        if (warp == 0 && lane < blocks) {
-          cluster.map_shared_rank(&memory, static_cast<unsigned>(lane))->weights[rank] = own;
-        }
+        if (thread < blocks) peer(thread)->weights[rank] = own;
         cluster.sync();
         const std::uint64_t uniform = uniform_from_float(sink.uniforms[sink.cell(row)]);
         std::uint64_t before = 0;
@@ -659,61 +725,62 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         }
         if (total == 0) {
           if (rank == 0 && thread == 0) sink.token(row, uniform, {-1, 0, 0});
-        } else {
+        } else if (warp == 0) {
           // Beyond the row's sum the last token of positive weight is taken.
           const std::uint64_t target = min(cdf_target(uniform, kUnitMass), total - 1);
           if (target >= before && target < before + own) {
-#pragma unroll
-            for (int i = 0; i < kQuads; ++i) {
-              // What lies before this warp's part of the stripe.
-              std::uint64_t lower = 0;
-              for (int j = lane; j < i * kClusterWarps + warp; j += 32) {
-                lower += memory.stripe_sums[j];
+            // The part of a stripe that holds it, 32 at a time; then its lane.
+            std::uint64_t lower = before;
+            int part = 0;
+            for (;; part += 32) {
+              const int at = part + lane;
+              const std::uint64_t here = at < stripes * kClusterWarps ? memory.stripe_sums[at] : 0;
+              const std::uint64_t through = scan_warp(here);
+              const unsigned beyond = __ballot_sync(0xFFFFFFFFu, target < lower + through);
+              if (beyond == 0) {
+                lower += __shfl_sync(0xFFFFFFFFu, through, 31);
+                continue;
               }
-              lower = before + sum_warp(lower);
-              const std::uint64_t here = memory.stripe_sums[i * kClusterWarps + warp];
-              if (target < lower || target >= lower + here) continue;
-              std::uint64_t mine = 0;
-              each_of(values[i], [&](float p, int) { mine += probability_weight(p); });
-              std::uint64_t through = mine;
-#pragma unroll
-              for (int step = 1; step < 32; step *= 2) {
-                const std::uint64_t other = __shfl_up_sync(0xFFFFFFFFu, through, step);
-                if (lane >= step) through += other;
-              }
-              lower += through - mine;
-              each_of(values[i], [&](float p, int c) {
+              const int hit = __ffs(static_cast<int>(beyond)) - 1;
+              lower += __shfl_sync(0xFFFFFFFFu, through - here, hit);
+              part += hit;
+              break;
+            }
+            const int quad = part * 32 + lane;
+            const std::uint64_t here = weight_of(quad);
+            lower += scan_warp(here) - here;
+            if (lower <= target && target < lower + here) {
+              each_of(values[quad], [&](float p, int c) {
                 const std::uint64_t weight = probability_weight(p);
                 if (lower <= target && target < lower + weight) {
-                  sink.token(
-                      row, uniform,
-                      {begin + 4 * (i * kClusterThreads + thread) + c, lower, lower + weight});
+                  sink.token(row, uniform, {begin + 4 * quad + c, lower, lower + weight});
                 }
                 lower += weight;
               });
             }
           }
         }
-        __syncthreads();  // stripe sums are read
       }
+      release();
     }
-    if (rank == 0 && thread == 0) {
-      law.scale = law_scale(law.total);
-      sink.law(row, law);
-    }
+    tell(found);
   }
-  // A block's memory may be written until the others have ended their walks.
+  // Deferred sums of the last row; and a block's memory may be written until all have ended.
   cluster.sync();
+  finish(waiting, static_cast<int>(turn & 1) ^ 1);
+  tell(waiting);
 #endif
 }
 
 /// Clusters of this shape that run at once; asks the device once per kernel and shape of use.
 int resident_clusters(const void* kernel, const ClusterShape& shape);
 
-template <int kQuads, class Sink>
-void launch_row_clusters_of(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
-                            const Sink& sink, cudaStream_t stream, bool early) {
-  const auto kernel = row_cluster_kernel<kQuads, Sink>;
+/// Launches clusters that walk the rows; the shape has blocks. `early`: the kernel may be started
+/// before the one enqueued just before it has ended (it waits by itself).
+template <class Sink>
+void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
+                         const Sink& sink, cudaStream_t stream, bool early = false) {
+  const auto kernel = row_cluster_kernel<Sink>;
   // Beyond 48 KiB a kernel has to ask; asking for the most once is enough.
   static const cudaError_t asked = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostClusterShared));
@@ -734,22 +801,7 @@ void launch_row_clusters_of(const Rows& logits, const SamplingRule& rule, const 
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = early ? 2 : 1;
-  DSPARK_CUDA_CHECK(
-      cudaLaunchKernelEx(&config, kernel, logits, rule, shape.chunk, shape.slots, sink));
-}
-
-/// Launches clusters that walk the rows; the shape has blocks. `early`: the kernel may be started
-/// before the one enqueued just before it has ended (it waits by itself).
-template <class Sink>
-void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
-                         const Sink& sink, cudaStream_t stream, bool early = false) {
-  if (shape.quads <= 5) {
-    launch_row_clusters_of<5>(logits, rule, shape, sink, stream, early);
-  } else if (shape.quads <= 10) {
-    launch_row_clusters_of<10>(logits, rule, shape, sink, stream, early);
-  } else {
-    launch_row_clusters_of<kMostClusterQuads>(logits, rule, shape, sink, stream, early);
-  }
+  DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, logits, rule, shape, sink));
 }
 
 }  // namespace dspark::kernels
