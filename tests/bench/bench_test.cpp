@@ -100,7 +100,7 @@ BenchResult run_uniforms(HostBackend& device, BenchOptions options) {
 }
 
 TEST(Bench, TimesEveryCaseAfterItWasChecked) {
-  const auto device = make_cpu_backend(2);
+  const auto device = make_cpu_backend(1);
   const auto reference = make_cpu_backend(1);
   BenchOptions options = tiny();
   std::int64_t last = -1;
