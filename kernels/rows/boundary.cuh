@@ -13,8 +13,9 @@ namespace dspark::kernels {
 
 inline constexpr int kBins = 2048;
 inline constexpr int kCandidates = 2048;
-inline constexpr int kSolveThreads = 512;
-inline constexpr int kPerSolver = kBins / kSolveThreads;
+/// Bins, or candidates, of each of the threads of a block.
+template <int kBlock>
+constexpr int kPerSolver = kBins / kBlock;
 
 __device__ inline std::uint64_t key_mass(std::uint64_t key, const RowLaw& law) {
   return unfiltered_mass(float_from_order_code(static_cast<std::uint32_t>(key >> 32)),
@@ -58,40 +59,44 @@ struct BinPrefix {
   std::uint64_t mass_before;
 };
 
-using SolveScan = cub::BlockScan<std::uint64_t, kSolveThreads>;
+template <int kBlock>
+using SolveScan = cub::BlockScan<std::uint64_t, kBlock>;
 
 /// Temporary memory of the searches over bins.
+template <int kBlock>
 struct SolveStorage {
-  typename SolveScan::TempStorage scan;
+  typename SolveScan<kBlock>::TempStorage scan;
   BinPrefix found;
   std::uint64_t total;
 };
 
 /// A block's bins, kPerSolver per thread in ascending order, with their prefix sums.
+template <int kBlock>
 struct BlockBins {
-  std::uint64_t count[kPerSolver];
-  std::uint64_t mass[kPerSolver];
-  std::uint64_t count_before[kPerSolver];
-  std::uint64_t mass_before[kPerSolver];
+  std::uint64_t count[kPerSolver<kBlock>];
+  std::uint64_t mass[kPerSolver<kBlock>];
+  std::uint64_t count_before[kPerSolver<kBlock>];
+  std::uint64_t mass_before[kPerSolver<kBlock>];
   std::uint64_t total_mass;
 
-  __device__ void scan(SolveStorage& storage) {
+  __device__ void scan(SolveStorage<kBlock>& storage) {
     std::uint64_t total_count;
-    SolveScan(storage.scan).ExclusiveSum(count, count_before, total_count);
+    SolveScan<kBlock>(storage.scan).ExclusiveSum(count, count_before, total_count);
     __syncthreads();
-    SolveScan(storage.scan).ExclusiveSum(mass, mass_before, total_mass);
+    SolveScan<kBlock>(storage.scan).ExclusiveSum(mass, mass_before, total_mass);
     __syncthreads();
   }
 
   /// The bin in which the running count reaches `rank` (by_mass false), or the running mass (true).
   /// One exists.
-  __device__ BinPrefix find(SolveStorage& storage, bool by_mass, std::uint64_t needed) const {
+  __device__ BinPrefix find(SolveStorage<kBlock>& storage, bool by_mass,
+                            std::uint64_t needed) const {
 #pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
+    for (int i = 0; i < kPerSolver<kBlock>; ++i) {
       const std::uint64_t before = by_mass ? mass_before[i] : count_before[i];
       const std::uint64_t own = by_mass ? mass[i] : count[i];
       if (before < needed && needed <= before + own) {
-        storage.found = {static_cast<std::uint32_t>(threadIdx.x * kPerSolver + i),
+        storage.found = {static_cast<std::uint32_t>(threadIdx.x * kPerSolver<kBlock> + i),
                          static_cast<std::uint32_t>(count_before[i]),
                          static_cast<std::uint32_t>(count[i]), mass_before[i]};
       }
@@ -128,10 +133,11 @@ __device__ inline void finish_law(RowLaw& law, const SamplingRule& rule, const B
 }
 
 /// Sorts `keys` descending; `size` is a power of two.
-__device__ inline void sort_descending(std::uint64_t* keys, int size) {
+template <int kBlock>
+__device__ void sort_descending(std::uint64_t* keys, int size) {
   for (int width = 2; width <= size; width *= 2) {
     for (int step = width / 2; step > 0; step /= 2) {
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kSolveThreads) {
+      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kBlock) {
         const int low = 2 * step * (i / step) + i % step;
         const int high = low + step;
         const bool descending = (low & width) == 0;
@@ -149,9 +155,10 @@ __device__ inline void sort_descending(std::uint64_t* keys, int size) {
 
 /// The boundary by rank or by mass over a whole row, by one block: the range of keys that holds it
 /// is cut into bins again and again. For rows with very many (nearly) equal logits at the boundary.
-__device__ inline Boundary search_row(const float* row, std::int32_t vocab, const RowLaw& law,
-                                      bool by_mass, std::uint64_t needed, SharedBins& bins,
-                                      SolveStorage& storage) {
+template <int kBlock>
+__device__ Boundary search_row(const float* row, std::int32_t vocab, const RowLaw& law,
+                               bool by_mass, std::uint64_t needed, SharedBins& bins,
+                               SolveStorage<kBlock>& storage) {
   std::uint64_t low = 0;
   std::uint64_t high = token_key(law.max_logit, law.argmax);
   std::uint64_t mass_before = 0;
@@ -169,10 +176,10 @@ __device__ inline Boundary search_row(const float* row, std::int32_t vocab, cons
       }
     });
     __syncthreads();
-    BlockBins mine;
+    BlockBins<kBlock> mine;
 #pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
-      const int bin = static_cast<int>(threadIdx.x) * kPerSolver + i;
+    for (int i = 0; i < kPerSolver<kBlock>; ++i) {
+      const int bin = static_cast<int>(threadIdx.x) * kPerSolver<kBlock> + i;
       mine.count[i] = bins.count[bin];
       mine.mass[i] = bins.mass(bin);
     }

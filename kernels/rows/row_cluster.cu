@@ -7,8 +7,9 @@
 namespace dspark::kernels {
 namespace {
 
-/// Elements of a block of which two rows fit its shared memory, beside what filters need.
-constexpr std::int32_t kChunk = 10 * 4 * kClusterThreads;
+/// Elements of a block, but for few rows: as many as fit beside what filters need. Fewer blocks per
+/// row are fewer to wait for each other.
+constexpr std::int32_t kChunk = 40 * 1024;
 /// Fewer are not worth a block of their own.
 constexpr std::int32_t kLeastChunk = 1024;
 
@@ -35,14 +36,12 @@ ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule) {
     shape.blocks *= 2;
   }
   shape.chunk = chunk_of(shape.blocks);
-  if (shape.chunk > kMostStripes * 4 * kClusterThreads) return {};
-  const std::size_t filter = filtered ? sizeof(FilterMemory) : 0;
-  const std::size_t row = static_cast<std::size_t>(shape.chunk) * sizeof(float);
+  shape.shared =
+      static_cast<std::size_t>(shape.chunk) * sizeof(float) + (filtered ? sizeof(FilterMemory) : 0);
+  if (shape.chunk > kMostStripes * 4 * kClusterThreads || shape.shared > kMostClusterShared) {
+    return {};
+  }
   shape.bulk = rows_at_16_bytes(logits);
-  shape.slots = shape.bulk ? 2 : 1;
-  while (shape.slots > 0 && shape.slots * row + filter > kMostClusterShared) --shape.slots;
-  if (shape.slots == 0) return {};
-  shape.shared = static_cast<std::size_t>(shape.slots) * row + filter;
   return shape;
 }
 

@@ -17,6 +17,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dspark_ops.h"
 #include "core/law.h"
@@ -29,21 +30,24 @@
 
 namespace dspark::kernels {
 
-inline constexpr int kClusterThreads = kSolveThreads;
+inline constexpr int kClusterThreads = 1024;
 inline constexpr int kClusterWarps = kClusterThreads / 32;
 inline constexpr int kMostClusterBlocks = 8;
-/// Largest top_k whose tokens are found by threads' maxima: a block has that many.
-inline constexpr std::int32_t kMostClusterTopK = kClusterThreads;
+/// Largest top_k whose tokens are found by maxima: a block's threads have more.
+inline constexpr std::int32_t kMostClusterTopK = 512;
 /// Dynamic shared memory of a block: what the device gives, less the kernel's own.
-inline constexpr std::size_t kMostClusterShared = 212 * 1024;
-/// Most times that the threads of a block go over its part of a row, a quad each.
-inline constexpr int kMostStripes = 32;
+inline constexpr std::size_t kMostClusterShared = 200 * 1024;
+/// A block goes over its part of a row in stripes of a quad per thread. Stripes come and go in
+/// parts: a part of the next row is on its way as soon as this row is done with it.
+inline constexpr int kMostStripes = 14;
+inline constexpr int kPartStripes = 4;
+inline constexpr int kMostParts = (kMostStripes + kPartStripes - 1) / kPartStripes;
+inline constexpr int kPartQuads = kPartStripes * kClusterThreads;
 
 /// How rows are split over a cluster; no blocks: the rows do not fit, or the device has no
 /// clusters.
 struct ClusterShape {
   int blocks = 0;
-  int slots = 0;           // places for rows in shared memory: 2, or 1 for the widest
   bool bulk = false;       // rows come by bulk copies: all start at multiples of 16 bytes
   std::int32_t chunk = 0;  // elements per block, a multiple of 8
   std::size_t shared = 0;  // dynamic shared memory, bytes
@@ -156,7 +160,7 @@ struct ClusterMemory {
   std::uint32_t flags[kMostClusterBlocks];
   std::uint32_t gathered;
   // The block's own.
-  std::uint64_t loaded[2];                                  // mbarriers
+  std::uint64_t loaded[kMostParts];                         // mbarriers
   alignas(RowLaw) unsigned char law_bytes[sizeof(RowLaw)];  // shared memory is not initialised
   std::uint64_t stripe_sums[kMostStripes * kClusterWarps];
   std::uint32_t block_argmax;
@@ -169,7 +173,7 @@ struct ClusterMemory {
   std::uint32_t histogram[256];
   union {
     typename cub::BlockScan<std::uint32_t, kClusterThreads>::TempStorage scan_counts;
-    SolveStorage solve;
+    SolveStorage<kClusterThreads> solve;
   } temporary;
 
   __device__ RowLaw& law() { return *reinterpret_cast<RowLaw*>(law_bytes); }
@@ -276,7 +280,7 @@ __device__ inline void sort_keys(std::uint64_t* keys, int count) {
   while (size < count) size *= 2;
   for (int i = count + thread; i < size; i += kClusterThreads) keys[i] = 0;
   __syncthreads();
-  sort_descending(keys, size);
+  sort_descending<kClusterThreads>(keys, size);
 }
 
 /// Completes `law` (in shared memory) of a row under top-k, and top-p within it: from the
@@ -301,18 +305,18 @@ __device__ __noinline__ static void solve_filter(const float* row, std::int32_t 
   }
   sort_keys(filter.keys, gathered);
   // Only the top-k set counts from here on.
-  std::uint64_t mass[kPerSolver];
-  std::uint64_t before[kPerSolver];
+  std::uint64_t mass[kPerSolver<kClusterThreads>];
+  std::uint64_t before[kPerSolver<kClusterThreads>];
   const int last = rule.top_k - 1;
 #pragma unroll
-  for (int i = 0; i < kPerSolver; ++i) {
-    const int at = thread * kPerSolver + i;
+  for (int i = 0; i < kPerSolver<kClusterThreads>; ++i) {
+    const int at = thread * kPerSolver<kClusterThreads> + i;
     mass[i] = at <= last ? key_mass(filter.keys[at], law) : 0;
   }
-  SolveScan(memory.temporary.solve.scan).ExclusiveSum(mass, before);
+  SolveScan<kClusterThreads>(memory.temporary.solve.scan).ExclusiveSum(mass, before);
 #pragma unroll
-  for (int i = 0; i < kPerSolver; ++i) {
-    if (thread * kPerSolver + i == last) {
+  for (int i = 0; i < kPerSolver<kClusterThreads>; ++i) {
+    if (thread * kPerSolver<kClusterThreads> + i == last) {
       memory.boundary = {filter.keys[last], before[i]};
       memory.target = rule.top_p == 0 ? 0 : top_p_target(before[i] + mass[i], rule.top_p);
     }
@@ -321,9 +325,9 @@ __device__ __noinline__ static void solve_filter(const float* row, std::int32_t 
   if (rule.top_p != 0) {
     const std::uint64_t needed = memory.target;
 #pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
+    for (int i = 0; i < kPerSolver<kClusterThreads>; ++i) {
       if (before[i] < needed && needed <= before[i] + mass[i]) {
-        memory.boundary = {filter.keys[thread * kPerSolver + i], before[i]};
+        memory.boundary = {filter.keys[thread * kPerSolver<kClusterThreads> + i], before[i]};
       }
     }
     __syncthreads();
@@ -340,9 +344,9 @@ struct FoundRow {
   RowLaw law;
 };
 
-/// A cluster walks rows: its number, then every so many. A block has `chunk` elements of each; its
-/// threads go over them in stripes of a quad per thread, and each touches its own quads alone.
-template <class Sink>
+/// A cluster walks rows: its number, then every so many. A block has `chunk` elements of each, and
+/// a thread touches its own quads of them alone.
+template <bool kFiltered, class Sink>
 __global__ void __launch_bounds__(kClusterThreads, 1)
     row_cluster_kernel(Rows logits, SamplingRule rule, ClusterShape shape, Sink sink) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -362,16 +366,16 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   const std::int32_t count = min(logits.vocab, begin + chunk) - begin;
   const int whole_quads = count / 4;
   const int quads = (count + 3) / 4;
-  const bool filtered = rule.top_k != 0;
-  const bool masses = !filtered && !rule.greedy;
+  const int parts = (quads + kPartQuads - 1) / kPartQuads;
+  const bool masses = !kFiltered && !rule.greedy;
   const bool by_warps = rule.top_k <= blocks * kClusterWarps * 7 / 8;
   // Without filters and writes a row's sums may wait for the next row's exchange.
-  const bool deferred = !Sink::kWrites && !filtered;
-  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + shape.slots * chunk);
+  constexpr bool kDeferred = !Sink::kWrites && !kFiltered;
+  float4* const values = reinterpret_cast<float4*>(dynamic);
+  FilterMemory& filter = *reinterpret_cast<FilterMemory*>(dynamic + chunk);
 
   if (thread == 0) {
-    start_barrier(&memory.loaded[0]);
-    start_barrier(&memory.loaded[1]);
+    for (int part = 0; part < kMostParts; ++part) start_barrier(&memory.loaded[part]);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     memory.block_argmax = 0xFFFFFFFFu;
     memory.block_flags = 0;
@@ -380,15 +384,15 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   wait_for_previous_kernel();
   let_next_kernel_start();
   const std::int64_t first_row = blockIdx.x / static_cast<unsigned>(blocks);
-  const auto start_row = [&](std::int64_t turn) {
-    const std::int64_t row = first_row + turn * clusters;
+  const auto start_part = [&](std::int64_t row, int part) {
     if (!shape.bulk || row >= logits.rows) return;
-    const int slot = static_cast<int>(turn % shape.slots);
-    start_copy(dynamic + slot * chunk, logits.data + row * logits.stride + begin,
-               static_cast<std::uint32_t>(whole_quads) * 16u, &memory.loaded[slot]);
+    const int from = part * kPartQuads;
+    const int to = min(whole_quads, from + kPartQuads);
+    start_copy(values + from, logits.data + row * logits.stride + begin + 4 * from,
+               static_cast<std::uint32_t>(max(0, to - from)) * 16u, &memory.loaded[part]);
   };
   if (thread == 0) {
-    for (int turn = 0; turn < shape.slots; ++turn) start_row(turn);
+    for (int part = 0; part < parts; ++part) start_part(first_row, part);
   }
   // Every block of the cluster runs from here on, so that its memory may be written.
   cluster.sync();
@@ -430,15 +434,9 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   std::int64_t turn = 0;
   for (std::int64_t row = first_row; row < logits.rows; row += clusters, ++turn) {
     const int place = static_cast<int>(turn & 1);
-    const int slot = static_cast<int>(turn % shape.slots);
-    float4* const values = reinterpret_cast<float4*>(dynamic + slot * chunk);
     const float* const source = logits.data + row * logits.stride + begin;
     // Maxima come to the place of the last row's candidates, which all have read by now.
-    if (filtered && !by_warps && turn > 0) cluster.sync();
-    if (shape.bulk) {
-      wait_barrier(&memory.loaded[slot], static_cast<std::uint32_t>(turn / shape.slots) & 1u);
-    }
-
+    if (kFiltered && !by_warps && turn > 0) cluster.sync();
     // The largest two logits of each warp, to every block. What is beyond the row's end is -inf.
     float best = -kInfinity;
     float second = -kInfinity;
@@ -448,20 +446,28 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
       best = fmaxf(best, v);
       poison = fmaf(v, 0.0f, poison);
     };
-#pragma unroll 4
-    for (int quad = thread; quad < whole_quads; quad += kClusterThreads) {
-      float4 value;
+    for (int part = 0; part < parts; ++part) {
       if (shape.bulk) {
-        value = values[quad];
-      } else {
-        value = {source[4 * quad], source[4 * quad + 1], source[4 * quad + 2],
-                 source[4 * quad + 3]};
-        values[quad] = value;
+        wait_barrier(&memory.loaded[part], static_cast<std::uint32_t>(turn) & 1u);
       }
-      take(value.x);
-      take(value.y);
-      take(value.z);
-      take(value.w);
+      const int to = min(whole_quads, (part + 1) * kPartQuads);
+#pragma unroll
+      for (int i = 0; i < kPartStripes; ++i) {
+        const int quad = part * kPartQuads + i * kClusterThreads + thread;
+        if (quad >= to) break;
+        float4 value;
+        if (shape.bulk) {
+          value = values[quad];
+        } else {
+          value = {source[4 * quad], source[4 * quad + 1], source[4 * quad + 2],
+                   source[4 * quad + 3]};
+          values[quad] = value;
+        }
+        take(value.x);
+        take(value.y);
+        take(value.z);
+        take(value.w);
+      }
     }
     if (quads > whole_quads && thread == whole_quads % kClusterThreads) {
       float4 value;
@@ -476,7 +482,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     }
     const Extremes mine = merge_warp({best, second, poison != poison ? 1u : 0u});
     if (lane < blocks) peer(lane)->extremes[place][rank * kClusterWarps + warp] = mine;
-    if (filtered && !by_warps) {
+    if (kFiltered && !by_warps) {
       for (int r = 0; r < blocks; ++r) {
         cluster.map_shared_rank(&filter, static_cast<unsigned>(r))
             ->maxima[rank * kClusterThreads + thread] = order_code(best);
@@ -534,12 +540,32 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         if (4 * quad + c < count) out[4 * quad + c] = v;
       });
     };
-    // The slot is free: what was written to it comes before what the copy brings.
-    const auto release = [&] {
+    // The row is done with a part: what was written there comes before what the copy brings.
+    const auto release = [&](int part) {
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncthreads();
-      if (thread == 0) start_row(turn + shape.slots);
+      if (thread == 0) start_part(row + clusters, part);
     };
+    const auto release_all = [&] {
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncthreads();
+      if (thread == 0) {
+        for (int part = 0; part < parts; ++part) start_part(row + clusters, part);
+      }
+    };
+    // visit(quad) for the quads of this thread; with `last` parts are released as they are done.
+    const auto each_part = [&](auto last, auto&& visit) {
+      for (int part = 0; part < parts; ++part) {
+        const int to = min(quads, (part + 1) * kPartQuads);
+#pragma unroll 2
+        for (int quad = part * kPartQuads + thread; quad < to; quad += kClusterThreads) {
+          visit(quad);
+        }
+        if constexpr (decltype(last)::value) release(part);
+      }
+    };
+    constexpr std::bool_constant<!Sink::kWrites> kLastLook;
+    constexpr std::bool_constant<Sink::kWrites && !Sink::kSamples> kLastWrite;
     if (found.law.status != kRowValid) {
       if (rank == 0 && thread == 0) sink.law(row, found.law);
       if constexpr (Sink::kWrites) {
@@ -551,7 +577,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
           sink.token(row, uniform_from_float(sink.uniforms[sink.cell(row)]), {-1, 0, 0});
         }
       }
-      release();
+      release_all();
       continue;
     }
     // A zero is +0 (RowLawsArgs).
@@ -575,8 +601,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     };
     if (masses) {
       std::uint64_t sum = 0;
-#pragma unroll 2
-      for (int quad = thread; quad < quads; quad += kClusterThreads) {
+      each_part(kLastLook, [&](int quad) {
         float4 value = values[quad];
         look(quad, value);
         each_of(value, [&](float& v, int) {
@@ -584,10 +609,10 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
           sum += round_to_integer(v);
         });
         if constexpr (Sink::kWrites) values[quad] = value;
-      }
+      });
       sum = sum_warp(sum);
       if (lane < blocks) peer(lane)->sums[place][rank * kClusterWarps + warp] = sum;
-    } else if (filtered) {
+    } else if constexpr (kFiltered) {
       if (by_warps) {
         const int groups = blocks * kClusterWarps;
         if (thread < groups) {
@@ -630,18 +655,17 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         }
       }
     } else {
-#pragma unroll 4
-      for (int quad = thread; quad < quads; quad += kClusterThreads) look(quad, values[quad]);
+      each_part(kLastLook, [&](int quad) { look(quad, values[quad]); });
     }
     argmax = __reduce_min_sync(0xFFFFFFFFu, argmax);
     if (lane == 0 && argmax != 0xFFFFFFFFu) atomicMin(&memory.block_argmax, argmax);
-    if constexpr (Sink::kWrites) {
-      __syncthreads();
+    if constexpr (kFiltered && !Sink::kWrites) {
+      release_all();
     } else {
-      release();
+      __syncthreads();
     }
     if (thread < blocks) peer(thread)->argmax[place][rank] = memory.block_argmax;
-    if (deferred) {
+    if constexpr (kDeferred) {
       waiting = found;
       __syncthreads();  // the block's argmax is read
       if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
@@ -650,7 +674,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     cluster.sync();
     if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
     finish(found, place);
-    if (filtered) {
+    if constexpr (kFiltered) {
       if (thread == 0) memory.law() = found.law;
       __syncthreads();
       solve_filter(logits.data + row * logits.stride, logits.vocab, rule, memory.law(), filter,
@@ -664,20 +688,18 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
       const double denominator = static_cast<double>(law.total);
       const double reciprocal = 1.0 / denominator;
       if (masses) {
-#pragma unroll 2
-        for (int quad = thread; quad < quads; quad += kClusterThreads) {
+        each_part(kLastWrite, [&](int quad) {
           float4 value = values[quad];
           each_of(value, [&](float& v, int) {
             v = mass_fraction(round_to_integer(v), denominator, reciprocal);
           });
           write(quad, value);
           if constexpr (Sink::kSamples) values[quad] = value;
-        }
+        });
       } else {
         const float lowest =
             float_from_order_code(static_cast<std::uint32_t>(law.boundary_key >> 32));
-#pragma unroll 2
-        for (int quad = thread; quad < quads; quad += kClusterThreads) {
+        each_part(kLastWrite, [&](int quad) {
           float4 value = values[quad];
           if (value.x >= lowest || value.y >= lowest || value.z >= lowest || value.w >= lowest) {
             float four[4] = {value.x, value.y, value.z, value.w};
@@ -694,7 +716,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
           }
           write(quad, value);
           if constexpr (Sink::kSamples) values[quad] = value;
-        }
+        });
       }
       if constexpr (Sink::kSamples) {
         // Inverse CDF: weights by stripe of the block, and warp of the stripe.
@@ -761,7 +783,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
           }
         }
       }
-      release();
+      if constexpr (Sink::kSamples) release_all();
     }
     tell(found);
   }
@@ -775,12 +797,10 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
 /// Clusters of this shape that run at once; asks the device once per kernel and shape of use.
 int resident_clusters(const void* kernel, const ClusterShape& shape);
 
-/// Launches clusters that walk the rows; the shape has blocks. `early`: the kernel may be started
-/// before the one enqueued just before it has ended (it waits by itself).
-template <class Sink>
-void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
-                         const Sink& sink, cudaStream_t stream, bool early = false) {
-  const auto kernel = row_cluster_kernel<Sink>;
+template <bool kFiltered, class Sink>
+void launch_row_clusters_of(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
+                            const Sink& sink, cudaStream_t stream, bool early) {
+  const auto kernel = row_cluster_kernel<kFiltered, Sink>;
   // Beyond 48 KiB a kernel has to ask; asking for the most once is enough.
   static const cudaError_t asked = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostClusterShared));
@@ -802,6 +822,18 @@ void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const Clu
   config.attrs = attributes;
   config.numAttrs = early ? 2 : 1;
   DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, logits, rule, shape, sink));
+}
+
+/// Launches clusters that walk the rows; the shape has blocks. `early`: the kernel may be started
+/// before the one enqueued just before it has ended (it waits by itself).
+template <class Sink>
+void launch_row_clusters(const Rows& logits, const SamplingRule& rule, const ClusterShape& shape,
+                         const Sink& sink, cudaStream_t stream, bool early = false) {
+  if (rule.top_k != 0) {
+    launch_row_clusters_of<true>(logits, rule, shape, sink, stream, early);
+  } else {
+    launch_row_clusters_of<false>(logits, rule, shape, sink, stream, early);
+  }
 }
 
 }  // namespace dspark::kernels

@@ -16,6 +16,8 @@
 namespace dspark::kernels {
 namespace {
 
+inline constexpr int kSolveThreads = 512;
+inline constexpr int kEach = kPerSolver<kSolveThreads>;
 /// Rows that are filtered in one go: bounds the workspace, and keeps thousands of blocks in a
 /// launch.
 inline constexpr std::int64_t kFilterRows = 1024;
@@ -127,24 +129,24 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kSolveThreads)
     choose_kernel(std::int32_t vocab, const RowLaw* laws, SamplingRule rule,
                   FilterWorkspace workspace) {
-  __shared__ SolveStorage storage;
+  __shared__ SolveStorage<kSolveThreads> storage;
   const std::int64_t row = blockIdx.x;
   if (laws[row].status != kRowValid) return;
-  BlockBins bins;
+  BlockBins<kSolveThreads> bins;
   std::uint64_t counted = 0;
 #pragma unroll
-  for (int i = 0; i < kPerSolver; ++i) {
-    const std::int64_t at = row * kBins + threadIdx.x * kPerSolver + i;
+  for (int i = 0; i < kEach; ++i) {
+    const std::int64_t at = row * kBins + threadIdx.x * kEach + i;
     bins.count[i] = workspace.count[at];
     bins.mass[i] = workspace.mass[at];
     counted += bins.count[i];
   }
   std::uint64_t before;
   std::uint64_t total_count;
-  SolveScan(storage.scan).ExclusiveSum(counted, before, total_count);
+  SolveScan<kSolveThreads>(storage.scan).ExclusiveSum(counted, before, total_count);
   __syncthreads();
   if (threadIdx.x == kSolveThreads - 1) {
-    bins.count[kPerSolver - 1] += static_cast<std::uint64_t>(vocab) - total_count;
+    bins.count[kEach - 1] += static_cast<std::uint64_t>(vocab) - total_count;
   }
   bins.scan(storage);
 
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kSolveThreads)
     solve_kernel(Rows logits, RowLaw* laws, SamplingRule rule, FilterWorkspace workspace) {
-  __shared__ SolveStorage storage;
+  __shared__ SolveStorage<kSolveThreads> storage;
   __shared__ union {
     SharedBins bins;
     std::uint64_t keys[kCandidates];
@@ -237,24 +239,24 @@ __global__ void __launch_bounds__(kSolveThreads)
     memory.keys[i] = i < gathered ? workspace.candidates[row * kCandidates + i] : 0;
   }
   __syncthreads();
-  sort_descending(memory.keys, size);
+  sort_descending<kSolveThreads>(memory.keys, size);
 
-  std::uint64_t mass[kPerSolver];
-  std::uint64_t before[kPerSolver];
+  std::uint64_t mass[kEach];
+  std::uint64_t before[kEach];
 #pragma unroll
-  for (int i = 0; i < kPerSolver; ++i) {
-    const int at = static_cast<int>(threadIdx.x) * kPerSolver + i;
+  for (int i = 0; i < kEach; ++i) {
+    const int at = static_cast<int>(threadIdx.x) * kEach + i;
     mass[i] = at < gathered ? key_mass(memory.keys[at], law) : 0;
   }
-  SolveScan(storage.scan).ExclusiveSum(mass, before);
+  SolveScan<kSolveThreads>(storage.scan).ExclusiveSum(mass, before);
   __syncthreads();
   // Rank of the last token of the top-k set among those gathered; without top-k there is no such
   // token.
   const int last = rule.top_k != 0 ? rule.top_k - 1 - static_cast<int>(state.count_above) : -1;
   if (rule.top_p == 0 || state.target == 0) {
 #pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
-      if (static_cast<int>(threadIdx.x) * kPerSolver + i == last) {
+    for (int i = 0; i < kEach; ++i) {
+      if (static_cast<int>(threadIdx.x) * kEach + i == last) {
         found = {memory.keys[last], state.mass_above + before[i]};
         found_target = rule.top_p == 0 ? 0 : top_p_target(before[i] + mass[i], rule.top_p);
       }
@@ -268,9 +270,9 @@ __global__ void __launch_bounds__(kSolveThreads)
     const std::uint64_t needed = found_target - state.mass_above;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kPerSolver; ++i) {
+    for (int i = 0; i < kEach; ++i) {
       if (before[i] < needed && needed <= before[i] + mass[i]) {
-        found = {memory.keys[static_cast<int>(threadIdx.x) * kPerSolver + i],
+        found = {memory.keys[static_cast<int>(threadIdx.x) * kEach + i],
                  state.mass_above + before[i]};
       }
     }
