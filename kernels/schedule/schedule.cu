@@ -1,7 +1,7 @@
 #include "kernels/schedule/schedule.h"
 
+#include "kernels/common/cluster.cuh"
 #include "kernels/confidence/score.cuh"
-#include "kernels/tensor/hopper.cuh"
 #include "policy/lengths.h"
 
 namespace dspark::kernels {
@@ -76,22 +76,6 @@ __device__ std::int32_t length_of(const SpsLengthsArgs& args, const float* score
   return selected;
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/// Writes a score to the same place in the cluster's first block, whose barrier counts its bytes.
-__device__ void send_to_first(float* place, float score, std::uint32_t barrier) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote_place, remote_barrier;\n"
-      "mapa.shared::cluster.u32 remote_place, %0, 0;\n"
-      "mapa.shared::cluster.u32 remote_barrier, %1, 0;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote_place], %2, "
-      "[remote_barrier];\n"
-      "}\n" ::"r"(hopper::shared_address(place)),
-      "r"(barrier), "r"(__float_as_uint(score))
-      : "memory");
-}
-#endif
-
 /// `blocks` blocks per batch entry, a cluster if there are several. Scores are joined in the first
 /// one's shared memory, where one warp applies the rule to the few of them. Nothing waits for a
 /// store to global memory: the scores are sent, and counted as they arrive.
@@ -105,17 +89,9 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocksPerProcessor)
   float* const scores = args.scores.scores + b * slots;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __shared__ alignas(8) std::uint64_t arrivals;
-  const std::uint32_t barrier = hopper::shared_address(&arrivals);
+  const Mailbox mailbox(&arrivals);
   auto* const joined = reinterpret_cast<float*>(memory + plan.bytes());
-  if (blocks > 1) {
-    if (rank == 0 && threadIdx.x == 0) {
-      hopper::barrier_init(barrier, 1);
-      hopper::barrier_init_fence();
-      hopper::barrier_expect(barrier, static_cast<std::uint32_t>(slots) * sizeof(float));
-    }
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-  }
+  if (blocks > 1) mailbox.open(rank == 0, static_cast<std::uint32_t>(slots) * sizeof(float));
 #endif
   bool weights_there = false;
   for (std::int32_t slot = rank; slot < slots; slot += blocks) {
@@ -123,10 +99,8 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocksPerProcessor)
     const float score = slot_score(args.scores, plan, memory, weights_there, b, slot);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (blocks > 1) {
-      __syncwarp();
-      // The first block runs, and its barrier is initialised.
-      if (slot == rank) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-      if (threadIdx.x == 0) send_to_first(joined + slot, score, barrier);
+      if (slot == rank) mailbox.wait_until_open();
+      if (threadIdx.x == 0) mailbox.send(joined + slot, score);
       continue;
     }
 #endif
@@ -136,7 +110,7 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocksPerProcessor)
   const float* all = scores;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (blocks > 1) {
-    hopper::barrier_wait(barrier, 0);
+    mailbox.wait();
     for (auto slot = static_cast<std::int32_t>(threadIdx.x); slot < slots; slot += kWarp) {
       scores[slot] = joined[slot];
     }

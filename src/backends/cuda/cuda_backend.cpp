@@ -62,7 +62,11 @@ class CudaRecording final : public Recording {
 /// One device, one stream: operations run in the order of the calls.
 class CudaBackend final : public Backend {
  public:
-  CudaBackend() : device_(device_name()), memory_(kDevice, stream_.get()), workspace_(memory_) {}
+  CudaBackend()
+      : device_(device_name()),
+        memory_(kDevice, stream_.get()),
+        workspace_(memory_),
+        tickets_(memory_, kernels::kGreedyAcceptTickets, stream_.get()) {}
 
   ~CudaBackend() override {
     // Buffers and workspace are given back in stream order; what is enqueued may still use them.
@@ -171,7 +175,7 @@ class CudaBackend final : public Backend {
   }
   void greedy_accept(const GreedyAcceptArgs& args) override {
     check(args);
-    kernels::greedy_accept(args, stream());
+    kernels::greedy_accept(args, tickets_.get(), stream());
   }
   void confidence_scores(const ConfidenceScoresArgs& args) override {
     check(args);
@@ -264,6 +268,7 @@ class CudaBackend final : public Backend {
   cuda::DeviceMemory memory_;
   cuda::Staging staging_;
   cuda::Workspace workspace_;
+  cuda::ZeroedWords tickets_;
   bool recording_ = false;
 };
 
