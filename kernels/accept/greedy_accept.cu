@@ -12,10 +12,7 @@ inline constexpr int kLanes = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 // --- clusters ---
-inline constexpr int kClusterThreads = 512;
-/// Blocks of a multiprocessor: 3 x 512 threads have 4 loads of 16 bytes each under way, 96 KiB,
-/// more than twice what memory takes to answer at full speed.
-inline constexpr int kClusterBlocksPerProcessor = 3;
+
 inline constexpr int kMostClusterBlocks = 8;
 /// Elements of a block; fewer are not worth one.
 inline constexpr std::int32_t kLeastChunk = 1024;
@@ -75,12 +72,31 @@ __device__ void store_row(const GreedyAcceptArgs& args, std::int64_t row, const 
   }
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/// Has the copy engine bring ids [begin, end) of a row to the L2 cache, a part per warp.
+__device__ inline void fetch_to_cache(const float* row, std::int32_t begin, std::int32_t end,
+                                      int warps) {
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const std::int32_t part = (end - begin + warps - 1) / warps;
+  const std::int32_t first = min(end, begin + warp * part);
+  const std::int32_t last = min(end, first + part);
+  // Whole units of 16 bytes.
+  const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(row + first) + 15u) / 16u * 16u;
+  const std::uintptr_t to = reinterpret_cast<std::uintptr_t>(row + last) / 16u * 16u;
+  if (threadIdx.x % kLanes == 0 && from < to) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+                 "r"(static_cast<std::uint32_t>(to - from)));
+  }
+}
+#endif
+
 /// A cluster per row: its blocks send their largest two logits to the first one, whose first warp
 /// goes on alone. The last row of a batch entry to be done walks; `tickets` counts them, and is 0
-/// again after that. `ahead`: a block asks for its part of the row before it knows whether the row
-/// counts, as all blocks run at once and nothing else would use the memory.
-__global__ void __launch_bounds__(kClusterThreads, kClusterBlocksPerProcessor)
-    cluster_kernel(GreedyAcceptArgs args, std::int32_t blocks, std::int32_t chunk, bool ahead,
+/// again after that. Each thread has `kLoads` loads of 16 bytes under way; with one block a
+/// multiprocessor the rows are few, and the whole of them is asked for at once.
+template <int kBlockThreads, int kLoads, int kBlocks>
+__global__ void __launch_bounds__(kBlockThreads, kBlocks)
+    cluster_kernel(GreedyAcceptArgs args, std::int32_t blocks, std::int32_t chunk,
                    std::uint32_t* tickets) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __shared__ alignas(8) std::uint64_t arrivals;
@@ -94,11 +110,9 @@ __global__ void __launch_bounds__(kClusterThreads, kClusterBlocksPerProcessor)
   const float* logits = args.logits.data + row * args.logits.stride;
   const std::int32_t begin = min(args.logits.vocab, rank * chunk);
   const std::int32_t end = min(args.logits.vocab, begin + chunk);
-  if (ahead) {
-    constexpr int kLine = 128 / sizeof(float);
-    for (std::int32_t id = begin + thread * kLine; id < end; id += kClusterThreads * kLine) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(logits + id));
-    }
+  if constexpr (kBlocks == 1) {
+    // Nothing else uses the memory while the length is on its way.
+    fetch_to_cache(logits, begin, end, kBlockThreads / kLanes);
     if (rank == 0 && thread < args.length) {
       asm volatile("prefetch.global.L2 [%0];" ::"l"(args.draft + b * args.draft_stride + thread));
     }
@@ -110,7 +124,7 @@ __global__ void __launch_bounds__(kClusterThreads, kClusterBlocksPerProcessor)
     mailbox.wait_until_open();
     return;
   }
-  const TopTwo found = top_two_of_range<kClusterThreads>(logits, begin, end);
+  const TopTwo found = top_two_of_range<kBlockThreads, kLoads>(logits, begin, end);
   mailbox.wait_until_open();
   if (thread == 0) {
     mailbox.send(messages + rank,
@@ -189,7 +203,6 @@ void launch_clusters(const GreedyAcceptArgs& args, std::uint32_t* tickets, cudaS
   }
   // A multiple of 8 keeps the parts of an aligned row aligned.
   const std::int32_t chunk = ((vocab + blocks - 1) / blocks + 7) / 8 * 8;
-  const bool ahead = rows * blocks <= kClusterBlocksPerProcessor * processors;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
@@ -197,12 +210,20 @@ void launch_clusters(const GreedyAcceptArgs& args, std::uint32_t* tickets, cudaS
   attribute.val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid_of(rows * blocks);
-  config.blockDim = dim3(kClusterThreads);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  DSPARK_CUDA_CHECK(
-      cudaLaunchKernelEx(&config, cluster_kernel, args, blocks, chunk, ahead, tickets));
+  const auto launch = [&](auto kernel, int threads) {
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args, blocks, chunk, tickets));
+  };
+  if (rows * blocks <= processors) {
+    // A block asks for an eighth of a row of 150,000 at once.
+    launch(cluster_kernel<1024, 5, 1>, 1024);
+  } else {
+    // 96 KiB under way a multiprocessor, more than twice what memory takes to answer at full speed.
+    launch(cluster_kernel<512, 4, 3>, 512);
+  }
 }
 
 /// Entries [first, first + batch) of a call.
