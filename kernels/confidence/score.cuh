@@ -24,8 +24,8 @@ namespace dspark::kernels {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kScoreThreads = 128;
-/// Blocks that registers leave room for on a multiprocessor.
-inline constexpr int kScoreBlocksPerProcessor = 5;
+/// Blocks that registers leave room for on a multiprocessor, without spills.
+inline constexpr int kScoreBlocksPerProcessor = 6;
 /// Threads that bring the hidden row and its weights.
 inline constexpr int kHiddenThreads = kScoreThreads - kWarp;
 /// Shared memory for what is brought; longer rows come in several parts.
