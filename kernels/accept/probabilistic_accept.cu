@@ -43,11 +43,10 @@ struct Accept {
 };
 
 /// The accept tests of a batch entry, by one warp: all slots at once, the first rejection counts.
-__global__ void __launch_bounds__(kThreads) test_kernel(Accept accept) {
+/// `writes`: outputs and status are written too. Lane 0 has the decision.
+__device__ Decision decide(const Accept& accept, std::int64_t b, bool writes) {
   const ProbabilisticAcceptArgs& args = accept.args;
-  const std::int64_t b = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  if (b >= args.batch) return;
   const std::int32_t given = args.lengths[b];
   const std::int32_t proposed = max(1, min(args.length, given));
   const std::int32_t* tokens = args.tokens + b * args.draft_stride;
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) test_kernel(Accept accept) {
       problems |= slot_problems;
       distance = slot_distance < distance ? slot_distance : distance;
     }
-    if (lane < run) args.accepted[b * accept.width() + slot] = token;
+    if (writes && lane < run) args.accepted[b * accept.width() + slot] = token;
     rejected = run < kLanes && count + run < proposed;
     count += run;
     if (run < kLanes) break;
@@ -101,17 +100,29 @@ __global__ void __launch_bounds__(kThreads) test_kernel(Accept accept) {
     const double other = __shfl_xor_sync(kAllLanes, distance, step);
     distance = other < distance ? other : distance;
   }
-  report(args.status, problems);
-  if (lane == 0) accept.decisions[b] = {distance, count, rejected ? 1 : 0, {0, 0}};
+  if (writes) report(args.status, problems);
+  return {distance, count, rejected ? 1 : 0, {0, 0}};
 }
 
-/// Slice sums of the row that gives the last token.
+/// Slice sums of the row that gives the last token. Every block makes the tests, which are a few
+/// loads, rather than wait for a launch that makes them; the first one of an entry writes.
 __global__ void __launch_bounds__(kThreads) sum_kernel(Accept accept) {
   const std::int64_t b = blockIdx.x / accept.slices;
   const std::int32_t slice = static_cast<std::int32_t>(blockIdx.x % accept.slices);
   const std::int32_t vocab = accept.args.target.vocab;
-  const std::int32_t slot = accept.decisions[b].accepted;
-  const std::uint64_t sum = accept.decisions[b].rejected != 0
+  __shared__ std::int32_t accepted;
+  __shared__ std::int32_t rejected;
+  if (threadIdx.x < kLanes) {
+    const Decision decision = decide(accept, b, slice == 0);
+    if (threadIdx.x == 0) {
+      accepted = decision.accepted;
+      rejected = decision.rejected;
+      if (slice == 0) accept.decisions[b] = decision;
+    }
+  }
+  __syncthreads();
+  const std::int32_t slot = accepted;
+  const std::uint64_t sum = rejected != 0
                                 ? sum_slice(accept.residual_weights(b, slot), slice, vocab)
                                 : sum_slice(accept.target_weights(b, slot), slice, vocab);
   if (threadIdx.x == 0) accept.sums[b * accept.slices + slice] = sum;
@@ -174,8 +185,6 @@ void probabilistic_accept(const ProbabilisticAcceptArgs& args, cudaStream_t stre
   accept.sums = static_cast<std::uint64_t*>(args.scratch.data);
   accept.decisions = reinterpret_cast<Decision*>(
       accept.sums + static_cast<std::int64_t>(args.batch) * accept.slices);
-  DSPARK_LAUNCH(test_kernel, grid_for_items(static_cast<std::int64_t>(args.batch) * kLanes),
-                kThreads, 0, stream, accept);
   DSPARK_LAUNCH(sum_kernel, grid_of(static_cast<std::int64_t>(args.batch) * accept.slices),
                 kThreads, 0, stream, accept);
   DSPARK_LAUNCH(emit_kernel, grid_of(args.batch), kThreads, 0, stream, accept);

@@ -7,7 +7,7 @@
 
 namespace dspark::kernels {
 
-/// `dsparkProbabilisticAccept`, see ProbabilisticAcceptArgs. Enqueued; three launches. The tests
+/// `dsparkProbabilisticAccept`, see ProbabilisticAcceptArgs. Enqueued; two launches. The tests
 /// read one number per row; only the row of the residual or bonus token is scanned.
 void probabilistic_accept(const ProbabilisticAcceptArgs& args, cudaStream_t stream);
 

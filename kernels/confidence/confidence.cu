@@ -5,41 +5,54 @@
 namespace dspark::kernels {
 namespace {
 
-__global__ void __launch_bounds__(kThreads) rows_kernel(ConfidenceRowsArgs args) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (i >= args.out.size) return;
-  const std::int32_t row = args.hidden_row.data[i];
-  const std::int32_t previous = args.previous.data[i];
-  float score = nan_score();
-  if (previous >= 0) {
-    std::uint32_t problems = kOpOk;
-    if (row < 0 || row >= args.hidden.rows) problems |= kOpBadRow;
-    if (args.weight.size > args.hidden.cols && previous >= args.w1.rows) problems |= kOpBadToken;
-    if (problems == kOpOk) {
-      score = warp_score(args.hidden, row, args.w1, previous, args.weight, args.bias, lane);
-    } else if (lane == 0) {
-      report(args.status, problems);
+__global__ void __launch_bounds__(kScoreThreads, kScoreBlocksPerProcessor)
+    rows_kernel(ConfidenceRowsArgs args, ScorePlan plan) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  bool weights_there = false;
+  bool used = false;
+  for (std::int64_t i = blockIdx.x; i < args.out.size; i += gridDim.x) {
+    const std::int32_t* previous = args.previous.data + i;
+    float score = nan_score();
+    if (*previous >= 0) {
+      if (used) __syncthreads();
+      used = true;
+      score = block_score(args, plan, memory, weights_there, args.hidden_row.data[i], previous);
     }
+    if (threadIdx.x == 0) args.out.data[i] = score;
   }
-  if (lane == 0) args.out.data[i] = score;
 }
 
-__global__ void __launch_bounds__(kScoreThreads) scores_kernel(ConfidenceScoresArgs args) {
-  block_scores(args, blockIdx.x);
+/// A block per slot.
+__global__ void __launch_bounds__(kScoreThreads, kScoreBlocksPerProcessor)
+    scores_kernel(ConfidenceScoresArgs args, ScorePlan plan) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const std::int64_t b = blockIdx.x / args.block_size;
+  const auto slot = static_cast<std::int32_t>(blockIdx.x % args.block_size);
+  bool weights_there = false;
+  const float score = slot_score(args, plan, memory, weights_there, b, slot);
+  if (threadIdx.x == 0) args.scores[blockIdx.x] = score;
 }
 
 }  // namespace
 
 void confidence_rows(const ConfidenceRowsArgs& args, cudaStream_t stream) {
   if (args.out.size <= 0) return;
-  DSPARK_LAUNCH(rows_kernel, grid_for_items(args.out.size * kWarp), kThreads, 0, stream, args);
+  static const cudaError_t allowed = allow_score_shared(rows_kernel);
+  DSPARK_CUDA_CHECK(allowed);
+  const ScorePlan plan = score_plan(args);
+  const std::int64_t blocks =
+      std::min(args.out.size, kScoreBlocksPerProcessor * device_traits().multiprocessors);
+  DSPARK_LAUNCH(rows_kernel, grid_of(blocks), kScoreThreads, static_cast<std::size_t>(plan.bytes()),
+                stream, args, plan);
 }
 
 void confidence_scores(const ConfidenceScoresArgs& args, cudaStream_t stream) {
   if (args.batch <= 0 || args.block_size <= 0) return;
-  DSPARK_LAUNCH(scores_kernel, grid_of(args.batch), score_threads(args.block_size), 0, stream,
-                args);
+  static const cudaError_t allowed = allow_score_shared(scores_kernel);
+  DSPARK_CUDA_CHECK(allowed);
+  const ScorePlan plan = score_plan(args);
+  DSPARK_LAUNCH(scores_kernel, grid_of(std::int64_t{args.batch} * args.block_size), kScoreThreads,
+                static_cast<std::size_t>(plan.bytes()), stream, args, plan);
 }
 
 }  // namespace dspark::kernels

@@ -17,7 +17,7 @@
 namespace dspark::kernels {
 
 struct TopTwo {
-  std::uint64_t key;     // 0: no number seen
+  std::uint64_t key;     // 0: nothing above -inf seen
   std::uint32_t second;  // order code
   std::uint32_t flags;   // kRowNaN, kRowPlusInfinity, kSawFinite
 };
@@ -33,31 +33,37 @@ struct MergeTopTwo {
   }
 };
 
-/// The block's result, in thread 0.
-__device__ inline TopTwo top_two_of_range(const float* row, std::int32_t begin, std::int32_t end) {
-  using Reduce = cub::BlockReduce<TopTwo, kThreads>;
+/// The block's result, in thread 0. About nine instructions per element, of the 28 that a
+/// multiprocessor of compute capability 9.0 has time for at the speed of its memory: what makes a
+/// row invalid (NaN, +inf) is only told apart, by a second look, where it was seen.
+template <int kBlockThreads = kThreads, int kUnroll = 4>
+__device__ TopTwo top_two_of_range(const float* row, std::int32_t begin, std::int32_t end) {
+  using Reduce = cub::BlockReduce<TopTwo, kBlockThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  std::uint32_t best = 0;
-  std::uint32_t second = 0;
-  std::uint32_t flags = 0;
+  const float infinity = __uint_as_float(0x7F800000u);
+  float best = -infinity;
+  float second = -infinity;
   std::int32_t best_id = 0;
-  visit_row(row, begin, end, [&](std::int32_t id, float value) {
-    const std::uint32_t code = order_code(value);
-    if (code > best) {
-      second = best;
-      best = code;
-      best_id = id;
-    } else if (code > second) {
-      second = code;
-    }
-    if (code == 0) flags |= kRowNaN;
-    if (code == kPlusInfinityCode) flags |= kRowPlusInfinity;
-    if (code > kMinusInfinityCode && code < kPlusInfinityCode) flags |= kSawFinite;
+  bool nan = false;
+  visit_row<kUnroll>(row, begin, end, [&](std::int32_t id, float value) {
+    nan = nan || value != value;
+    second = fmaxf(second, fminf(best, value));
+    best_id = value > best ? id : best_id;
+    best = fmaxf(best, value);
   });
-  const TopTwo mine = {best == 0 ? 0
-                                 : (static_cast<std::uint64_t>(best) << 32) |
-                                       (0xFFFFFFFFu - static_cast<std::uint32_t>(best_id)),
-                       second, flags};
+  TopTwo mine = {0, order_code(second), 0};
+  if (best > -infinity) {
+    mine.key = token_key(best, best_id);
+    mine.flags = kSawFinite;
+  }
+  if (nan || best == infinity) {
+    mine.flags = 0;
+    visit_row<1>(row, begin, end, [&](std::int32_t, float value) {
+      if (value != value) mine.flags |= kRowNaN;
+      if (value == infinity) mine.flags |= kRowPlusInfinity;
+      if (fabsf(value) < infinity) mine.flags |= kSawFinite;
+    });
+  }
   return Reduce(storage).Reduce(mine, MergeTopTwo{});
 }
 
@@ -70,13 +76,12 @@ __device__ inline void add_top_two(RowLaw& law, const TopTwo& found) {
   atomicOr(&law.status, found.flags);
 }
 
-/// The law when all blocks are done: complete if greedy or invalid, else with boundary and sums
-/// still 0.
-__device__ inline RowLaw law_of_top_two(const RowLaw& shared, const SamplingRule& rule) {
-  const std::uint64_t key = read_shared_state(shared.boundary_key);
-  const std::uint32_t second =
-      read_shared_state(reinterpret_cast<const std::uint32_t&>(shared.second_logit));
-  const std::uint32_t flags = read_shared_state(shared.status);
+/// The law of a row whose result is known: complete if greedy or invalid, else with boundary and
+/// sums still 0.
+__device__ inline RowLaw law_of_top_two(const TopTwo& found, const SamplingRule& rule) {
+  const std::uint64_t key = found.key;
+  const std::uint32_t second = found.second;
+  const std::uint32_t flags = found.flags;
   RowLaw law;
   law.inverse_temperature = rule.inverse_temperature;
   law.status = (flags & (kRowNaN | kRowPlusInfinity)) | ((flags & kSawFinite) ? 0u : kRowNoFinite);
@@ -91,6 +96,15 @@ __device__ inline RowLaw law_of_top_two(const RowLaw& shared, const SamplingRule
     law.scale = law_scale(kUnitMass);
   }
   return law;
+}
+
+/// The same when all blocks have added theirs.
+__device__ inline RowLaw law_of_top_two(const RowLaw& shared, const SamplingRule& rule) {
+  return law_of_top_two(
+      TopTwo{read_shared_state(shared.boundary_key),
+             read_shared_state(reinterpret_cast<const std::uint32_t&>(shared.second_logit)),
+             read_shared_state(shared.status)},
+      rule);
 }
 
 }  // namespace dspark::kernels

@@ -121,6 +121,44 @@ TEST_F(AcceptParity, GreedyOnALargeVocabulary) {
   }
 }
 
+// More batch entries than a launch has tickets for, and every call finds them at 0.
+TEST_F(AcceptParity, GreedyOfAVeryLargeBatch) {
+  Numbers numbers(5);
+  const std::int32_t batch = 9000;
+  const std::int32_t vocab = 6;
+  const std::int32_t length = 2;
+  const std::size_t cells = static_cast<std::size_t>(batch) * (length + 1);
+  const std::vector<float> logits = normals(numbers, cells * vocab, 1);
+  std::vector<std::int32_t> draft;
+  std::vector<std::int32_t> lengths;
+  for (std::int32_t b = 0; b < batch; ++b) {
+    for (std::int32_t slot = 0; slot < length; ++slot) draft.push_back(numbers.below(vocab));
+    lengths.push_back(1 + numbers.below(length));
+  }
+  same("B=9000", [&](Side& side) {
+    GreedyAcceptArgs args;
+    args.batch = batch;
+    args.length = length;
+    args.draft_stride = length;
+    args.logits = {side.put(logits), static_cast<std::int64_t>(cells), vocab, vocab};
+    args.draft = side.put(draft);
+    args.lengths = side.put(lengths);
+    args.accepted = side.make<std::int32_t>(cells);
+    args.accept_length = side.make<std::int32_t>(static_cast<std::size_t>(batch));
+    args.margin = side.make<float>(cells);
+    args.laws = side.make<RowLaw>(cells);
+    args.status = side.status();
+    for (const char* call : {"first", "second"}) {
+      side.backend.greedy_accept(args);
+      side.get(std::string(call) + " accepted", args.accepted, cells);
+      side.get(std::string(call) + " accept_length", args.accept_length,
+               static_cast<std::size_t>(batch));
+      side.get(std::string(call) + " margin", args.margin, cells);
+    }
+    side.get("status", args.status, 1);
+  });
+}
+
 /// Rows of probabilities, some of them strange.
 std::vector<float> probability_rows(Numbers& numbers, std::int64_t rows, std::int32_t vocab) {
   std::vector<float> out(static_cast<std::size_t>(rows) * static_cast<std::size_t>(vocab));

@@ -357,5 +357,112 @@ TEST_F(ProductsParity, ScoresAndLengths) {
   }
 }
 
+// Rows that come in one part and in several, at every place of 16 bytes, from 8 slots on in several
+// turns of the same blocks.
+TEST_F(ProductsParity, ScoresOfEveryTypeSizeAndPlace) {
+  const std::int32_t batch = 2;
+  const std::int32_t slots = 9;
+  const std::int64_t vocab = 30;
+  const std::int64_t rows = std::int64_t{batch} * slots;
+  for (const DType type : kTypes) {
+    for (const std::int64_t hidden_size :
+         cases<std::int64_t>({1, 7, 255, 257, 4096, 20001}, {255})) {
+      for (const std::int64_t rank : cases<std::int64_t>({0, 5, 256, 2100}, {5})) {
+        for (const std::size_t skew : {0, 1, 3}) {
+          Numbers numbers(static_cast<std::uint64_t>(hidden_size + rank));
+          const std::int64_t pad = static_cast<std::int64_t>(skew);
+          const std::vector<float> hidden =
+              normals(numbers, static_cast<std::size_t>(rows * (hidden_size + pad)), 1);
+          const std::vector<float> w1 =
+              normals(numbers, static_cast<std::size_t>(vocab * (rank + pad)), 1);
+          const std::vector<float> weight =
+              normals(numbers, static_cast<std::size_t>(hidden_size + rank),
+                      1 / std::sqrt(static_cast<float>(hidden_size + rank)));
+          std::vector<std::int32_t> draft;
+          for (std::int64_t i = 0; i < rows; ++i) draft.push_back(numbers.below(30));
+          draft[3] = 30;
+          same(type_name(type) + std::string(" H=") + std::to_string(hidden_size) +
+                   " R=" + std::to_string(rank) + " skew " + std::to_string(skew),
+               [&](Side& side) {
+                 ConfidenceScoresArgs scores;
+                 scores.batch = batch;
+                 scores.block_size = slots;
+                 scores.hidden =
+                     put_matrix(side, hidden, type, rows, hidden_size, hidden_size + pad, skew);
+                 if (rank > 0) {
+                   scores.w1 = put_matrix(side, w1, type == DType::f32 ? DType::f16 : type, vocab,
+                                          rank, rank + pad, skew);
+                 }
+                 scores.weight = {side.put(weight, skew), hidden_size + rank};
+                 scores.bias = 0.7f;
+                 scores.first_previous = side.put(std::vector<std::int32_t>{1, 29});
+                 scores.draft = side.put(draft);
+                 const auto cells = static_cast<std::size_t>(rows);
+                 scores.scores = side.make<float>(cells);
+                 scores.status = side.status();
+                 side.backend.confidence_scores(scores);
+                 side.get("scores", scores.scores, cells);
+                 auto* lengths = side.make<std::int32_t>(2);
+                 scores.scores = side.make<float>(cells);
+                 side.backend.sps_lengths({scores, 0.0, 1, 0, LinearCost{}, lengths});
+                 side.get("sps lengths", lengths, 2);
+                 side.get("scores with lengths", scores.scores, cells);
+                 side.get("status", scores.status, 1);
+                 if (type != DType::f32) return;
+                 ConfidenceRowsArgs by_row;
+                 by_row.hidden = scores.hidden;
+                 by_row.hidden_row = {side.put(std::vector<std::int32_t>{17, 0, 3}), 3};
+                 by_row.previous = {side.put(std::vector<std::int32_t>{2, -1, 29}), 3};
+                 by_row.w1 = scores.w1;
+                 by_row.weight = scores.weight;
+                 by_row.bias = 0.7f;
+                 auto* out = side.make<float>(3);
+                 by_row.out = {out, 3};
+                 by_row.status = side.status();
+                 side.backend.confidence_rows(by_row);
+                 side.get("rows", out, 3);
+               });
+        }
+      }
+    }
+  }
+}
+
+// More rows than blocks: a block takes several, and keeps the weights.
+TEST_F(ProductsParity, ConfidencesOfManyRows) {
+  Numbers numbers(11);
+  const std::int64_t hidden_size = 100;
+  const std::int64_t rank = 40;
+  const std::int64_t vocab = 50;
+  const std::int64_t rows = 200;
+  const std::size_t count = 5000;
+  const std::vector<float> hidden =
+      normals(numbers, static_cast<std::size_t>(rows * hidden_size), 1);
+  const std::vector<float> w1 = normals(numbers, static_cast<std::size_t>(vocab * rank), 1);
+  const std::vector<float> weight =
+      normals(numbers, static_cast<std::size_t>(hidden_size + rank), 0.1f);
+  std::vector<std::int32_t> row;
+  std::vector<std::int32_t> previous;
+  for (std::size_t i = 0; i < count; ++i) {
+    row.push_back(numbers.below(50) == 0 ? 200 : numbers.below(200));
+    previous.push_back(numbers.below(20) == 0 ? -1 : numbers.below(51));
+  }
+  same("5000 rows", [&](Side& side) {
+    ConfidenceRowsArgs args;
+    args.hidden = put_matrix(side, hidden, DType::f32, rows, hidden_size, hidden_size);
+    args.hidden_row = {side.put(row), static_cast<std::int64_t>(count)};
+    args.previous = {side.put(previous), static_cast<std::int64_t>(count)};
+    args.w1 = put_matrix(side, w1, DType::f16, vocab, rank, rank);
+    args.weight = {side.put(weight), hidden_size + rank};
+    args.bias = -0.25f;
+    auto* out = side.make<float>(count);
+    args.out = {out, static_cast<std::int64_t>(count)};
+    args.status = side.status();
+    side.backend.confidence_rows(args);
+    side.get("out", out, count);
+    side.get("status", args.status, 1);
+  });
+}
+
 }  // namespace
 }  // namespace dspark::parity

@@ -86,7 +86,11 @@ cudaEvent_t event_of(const Fence& fence) { return static_cast<const CudaFence&>(
 /// One device, two streams: operations run in the order of the calls, copies beside them.
 class CudaBackend final : public Backend {
  public:
-  CudaBackend() : device_(device_name()), memory_(kDevice, stream_.get()), workspace_(memory_) {}
+  CudaBackend()
+      : device_(device_name()),
+        memory_(kDevice, stream_.get()),
+        workspace_(memory_),
+        tickets_(memory_, kernels::kGreedyAcceptTickets, stream_.get()) {}
 
   ~CudaBackend() override {
     // Buffers and workspace are given back in stream order; what is enqueued may still use them.
@@ -220,7 +224,7 @@ class CudaBackend final : public Backend {
   }
   void greedy_accept(const GreedyAcceptArgs& args) override {
     check(args);
-    kernels::greedy_accept(args, stream());
+    kernels::greedy_accept(args, tickets_.get(), stream());
   }
   void confidence_scores(const ConfidenceScoresArgs& args) override {
     check(args);
@@ -354,6 +358,7 @@ class CudaBackend final : public Backend {
   cuda::DeviceMemory memory_;
   cuda::Staging staging_;
   cuda::Workspace workspace_;
+  cuda::ZeroedWords tickets_;
   bool recording_ = false;
 };
 

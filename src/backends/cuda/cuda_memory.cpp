@@ -175,6 +175,23 @@ Scratch Workspace::get(std::size_t bytes) {
   return {data_, bytes};
 }
 
+ZeroedWords::ZeroedWords(const DeviceMemory& memory, std::size_t count, cudaStream_t stream)
+    : memory_(memory) {
+  const std::size_t bytes = count * sizeof(std::uint32_t);
+  data_ = static_cast<std::uint32_t*>(memory_.allocate(bytes));
+  if (data_ == nullptr) {
+    throw device_error("cuda backend",
+                       "cannot allocate " + human_bytes(bytes) + ", " +
+                           human_bytes(memory_.free_bytes()) + " are free",
+                       "end other programs that use the device");
+  }
+  const cudaError_t filled = cudaMemsetAsync(data_, 0, bytes, stream);
+  if (filled != cudaSuccess) memory_.release(data_);
+  DSPARK_CUDA_CHECK(filled);
+}
+
+ZeroedWords::~ZeroedWords() { memory_.release(data_); }
+
 Capture::Capture(cudaStream_t stream) : stream_(stream) {
   // Relaxed: what other streams and threads do is no part of it.
   DSPARK_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/dspark_ops.h"
@@ -99,6 +100,22 @@ class Workspace {
   bool recording_ = false;
   int pins_ = 0;
   std::vector<void*> retired_;
+};
+
+/// Words of device memory that are 0 between operations: those that count in them put them back.
+class ZeroedWords {
+ public:
+  /// Enqueues the first filling; throws Error(device) if there is not enough memory.
+  ZeroedWords(const DeviceMemory& memory, std::size_t count, cudaStream_t stream);
+  ~ZeroedWords();
+  ZeroedWords(const ZeroedWords&) = delete;
+  ZeroedWords& operator=(const ZeroedWords&) = delete;
+
+  [[nodiscard]] std::uint32_t* get() const noexcept { return data_; }
+
+ private:
+  const DeviceMemory& memory_;
+  std::uint32_t* data_ = nullptr;
 };
 
 /// The capture of a stream's work into a graph; abandoned where it is not finished.
