@@ -1,21 +1,32 @@
 // out[m, n] = Σ_k a[m, k] · b[n, k] as one chain of f32 fused multiply-adds over ascending k per
 // output (core/row_ops.h, ProjectArgs), both operands row-major in k and stored as f16, bf16 or
-// f32. k is never split, so the bits do not depend on the tile. Two kernels: a register-tiled one,
-// and one for few rows of `a` that streams `b` once at memory speed.
+// f32, `b` also as e4m3. k is never split, so the bits do not depend on the tile. Two kernels: a
+// register-tiled one, and one for few rows of `a` that streams `b` once at memory speed.
 //
 // An Epilogue is passed by value and has
 //   report(m)          called once per row: checks its indices and reports bad ones
+// and, where it stores the outputs,
 //   wanted(m)          false: the row is not written
 //   store(m, n, value) and store4(m, n, values) for n a multiple of 4
+// or, where it reduces each row to a Part (trivially copyable, of 32-bit words; a default one is
+// empty),
+//   add(part, m, n, value)   adds an output to a thread's part of row m; a thread's n ascend
+//   add4(part, m, n, values, valid)   the same for n to n + valid, 1 to 4 of them
+//   merge(a, b)              static: the part of both, in whatever order
+//   commit(m, part)          adds a warp's or block's part to the row's result: one thread
+//   finish()                 called by all threads of a block when its parts are committed
 #pragma once
 
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_pipeline.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/views.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/reduce.cuh"
 
 namespace dspark::kernels {
 
@@ -43,9 +54,16 @@ __device__ inline float widen_f16(std::uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 __device__ inline float widen_bf16(std::uint32_t bits) { return __uint_as_float(bits << 16); }
+/// Two E4M3 codes, the first in the low byte; exact.
+__device__ inline float2 widen_e4m3(std::uint32_t bits) {
+  const __half2_raw halves =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bits), __NV_E4M3);
+  return __half22float2(__half2(halves));
+}
 
 __device__ inline float load_element(const void* data, DType type, std::int64_t index) {
   if (type == DType::f32) return static_cast<const float*>(data)[index];
+  if (type == DType::e4m3) return widen_e4m3(static_cast<const std::uint8_t*>(data)[index]).x;
   const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[index];
   return type == DType::f16 ? widen_f16(bits) : widen_bf16(bits);
 }
@@ -65,7 +83,8 @@ struct RawQuad {
 };
 
 /// Elements [index, index + valid) of the array, zeros beyond; `aligned`: a quad may be loaded in
-/// one access.
+/// one access. kCoded: the type may be e4m3.
+template <bool kCoded = false>
 __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t index, int valid,
                                     bool aligned) {
   RawQuad quad = {0, 0, 0, 0};
@@ -82,6 +101,20 @@ __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t i
     if (valid > 3) quad.w = source[3];
     return quad;
   }
+  if constexpr (kCoded) {
+    if (type == DType::e4m3) {
+      const std::uint8_t* codes = static_cast<const std::uint8_t*>(data) + index;
+      if (aligned && valid >= 4) {
+        quad.x = *reinterpret_cast<const std::uint32_t*>(codes);
+        return quad;
+      }
+      quad.x = codes[0];
+      if (valid > 1) quad.x |= static_cast<std::uint32_t>(codes[1]) << 8;
+      if (valid > 2) quad.x |= static_cast<std::uint32_t>(codes[2]) << 16;
+      if (valid > 3) quad.x |= static_cast<std::uint32_t>(codes[3]) << 24;
+      return quad;
+    }
+  }
   const std::uint16_t* source = static_cast<const std::uint16_t*>(data) + index;
   if (aligned && valid >= 4) {
     const uint2 loaded = *reinterpret_cast<const uint2*>(source);
@@ -96,10 +129,18 @@ __device__ inline RawQuad load_quad(const void* data, DType type, std::int64_t i
   return quad;
 }
 
+template <bool kCoded = false>
 __device__ inline float4 widen_quad(const RawQuad& quad, DType type) {
   if (type == DType::f32) {
     return {__uint_as_float(quad.x), __uint_as_float(quad.y), __uint_as_float(quad.z),
             __uint_as_float(quad.w)};
+  }
+  if constexpr (kCoded) {
+    if (type == DType::e4m3) {
+      const float2 low = widen_e4m3(quad.x & 0xFFFFu);
+      const float2 high = widen_e4m3(quad.x >> 16);
+      return {low.x, low.y, high.x, high.y};
+    }
   }
   if (type == DType::f16) {
     return {widen_f16(quad.x & 0xFFFFu), widen_f16(quad.x >> 16), widen_f16(quad.y & 0xFFFFu),
@@ -114,7 +155,7 @@ __device__ inline float4 widen_quad(const RawQuad& quad, DType type) {
 inline constexpr int kTileDepth = 16;
 
 /// One operand's share of a tile: each thread carries kQuads quads from global to shared memory.
-template <int kRows>
+template <int kRows, bool kCoded>
 struct TileLoader {
   static constexpr int kTotal = kRows * (kTileDepth / 4);
   static constexpr int kQuads = (kTotal + kThreads - 1) / kThreads;
@@ -137,7 +178,8 @@ struct TileLoader {
       const std::int64_t at = k0 + unit % (kTileDepth / 4) * 4;
       const std::int64_t left = k - at;
       const int valid = row[i] < 0 || left <= 0 ? 0 : (left < 4 ? static_cast<int>(left) : 4);
-      raw[i] = load_quad(operand.data, operand.type, row[i] * operand.stride + at, valid, aligned);
+      raw[i] = load_quad<kCoded>(operand.data, operand.type, row[i] * operand.stride + at, valid,
+                                 aligned);
     }
   }
 
@@ -149,7 +191,7 @@ struct TileLoader {
       if (unit < kTotal) {
         const int column = unit / (kTileDepth / 4);
         const int depth = unit % (kTileDepth / 4) * 4;
-        const float4 values = widen_quad(raw[i], operand.type);
+        const float4 values = widen_quad<kCoded>(raw[i], operand.type);
         tile[depth][column] = values.x;
         tile[depth + 1][column] = values.y;
         tile[depth + 2][column] = values.z;
@@ -204,8 +246,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int j = 0; j < kThreadN; ++j) sum[i][j] = 0.0f;
   }
 
-  TileLoader<kTileM> loader_a;
-  TileLoader<kTileN> loader_b;
+  TileLoader<kTileM, false> loader_a;
+  TileLoader<kTileN, kReduces<Epilogue>> loader_b;
   loader_a.start(a, first_m, m);
   loader_b.start(b, first_n, n);
   loader_a.load(a, 0, k, a_aligned);
@@ -251,22 +293,45 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
 
+  constexpr int kGroupsM = kThreadM / 4;
+  if constexpr (kReduces<Epilogue>) {
 #pragma unroll
-  for (int i = 0; i < kThreadM; ++i) {
-    constexpr int kGroupsM = kThreadM / 4;
-    const std::int64_t row = first_m + i / 4 * (kTileM / kGroupsM) + ty * 4 + i % 4;
-    if (row >= m || !epilogue.wanted(row)) continue;
+    for (int i = 0; i < kThreadM; ++i) {
+      const std::int64_t row = first_m + i / 4 * (kTileM / kGroupsM) + ty * 4 + i % 4;
+      typename Epilogue::Part part = {};
+      if (row < m) {
 #pragma unroll
-    for (int group = 0; group < kThreadN / 4; ++group) {
-      const std::int64_t column = first_n + group * (kTileN / (kThreadN / 4)) + tx * 4;
-      if (column + 4 <= n) {
-        epilogue.store4(row, column,
-                        float4{sum[i][4 * group], sum[i][4 * group + 1], sum[i][4 * group + 2],
-                               sum[i][4 * group + 3]});
-      } else {
+        for (int group = 0; group < kThreadN / 4; ++group) {
+          const std::int64_t column = first_n + group * (kTileN / (kThreadN / 4)) + tx * 4;
+          if (column >= n) continue;
+          const float values[4] = {sum[i][4 * group], sum[i][4 * group + 1], sum[i][4 * group + 2],
+                                   sum[i][4 * group + 3]};
+          epilogue.add4(part, row, column, values,
+                        n - column < 4 ? static_cast<int>(n - column) : 4);
+        }
+      }
+      // The threads of a row are neighbours in a warp.
+      part = merge_lanes<Epilogue, kColumns>(part);
+      if (tx == 0 && row < m) epilogue.commit(row, part);
+    }
+    epilogue.finish();
+  } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          if (column + j < n) epilogue.store(row, column + j, sum[i][4 * group + j]);
+    for (int i = 0; i < kThreadM; ++i) {
+      const std::int64_t row = first_m + i / 4 * (kTileM / kGroupsM) + ty * 4 + i % 4;
+      if (row >= m || !epilogue.wanted(row)) continue;
+#pragma unroll
+      for (int group = 0; group < kThreadN / 4; ++group) {
+        const std::int64_t column = first_n + group * (kTileN / (kThreadN / 4)) + tx * 4;
+        if (column + 4 <= n) {
+          epilogue.store4(row, column,
+                          float4{sum[i][4 * group], sum[i][4 * group + 1], sum[i][4 * group + 2],
+                                 sum[i][4 * group + 3]});
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if (column + j < n) epilogue.store(row, column + j, sum[i][4 * group + j]);
+          }
         }
       }
     }
@@ -292,10 +357,10 @@ inline std::size_t thin_shared_bytes(int rows, int per_thread, std::int64_t k) {
          static_cast<std::size_t>(rows) * pitch * sizeof(float);
 }
 
-/// Eight (16-bit types) or four (f32) elements of a 16-byte piece, widened.
+/// The elements of a 16-byte piece, widened: 4 (f32), 8 (16-bit types) or 16 (e4m3).
 template <DType kType>
 struct ThinPiece {
-  static constexpr int kElements = kType == DType::f32 ? 4 : 8;
+  static constexpr int kElements = static_cast<int>(16 / size_of(kType));
   float value[kElements];
 
   __device__ explicit ThinPiece(const uint4& raw) {
@@ -306,12 +371,21 @@ struct ThinPiece {
       value[3] = __uint_as_float(raw.w);
     } else {
       const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+      if constexpr (kType == DType::e4m3) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        value[2 * i] =
-            kType == DType::f16 ? widen_f16(words[i] & 0xFFFFu) : widen_bf16(words[i] & 0xFFFFu);
-        value[2 * i + 1] =
-            kType == DType::f16 ? widen_f16(words[i] >> 16) : widen_bf16(words[i] >> 16);
+        for (int i = 0; i < 8; ++i) {
+          const float2 pair = widen_e4m3((words[i / 2] >> (16 * (i % 2))) & 0xFFFFu);
+          value[2 * i] = pair.x;
+          value[2 * i + 1] = pair.y;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          value[2 * i] =
+              kType == DType::f16 ? widen_f16(words[i] & 0xFFFFu) : widen_bf16(words[i] & 0xFFFFu);
+          value[2 * i + 1] =
+              kType == DType::f16 ? widen_f16(words[i] >> 16) : widen_bf16(words[i] >> 16);
+        }
       }
     }
   }
@@ -356,6 +430,8 @@ __global__ void __launch_bounds__(kThinThreads)
         for (int e = 0; e < count; ++e) {
           if constexpr (kType == DType::f32) {
             reinterpret_cast<float*>(place)[e] = reinterpret_cast<const float*>(source)[e];
+          } else if constexpr (kType == DType::e4m3) {
+            place[e] = source[e];
           } else {
             reinterpret_cast<std::uint16_t*>(place)[e] =
                 reinterpret_cast<const std::uint16_t*>(source)[e];
@@ -441,13 +517,38 @@ __global__ void __launch_bounds__(kThinThreads)
   }
   __pipeline_wait_prior(0);
 
-#pragma unroll
-  for (int j = 0; j < kPerThread; ++j) {
-    const std::int64_t column = first_n + thread + j * kThinThreads;
-    if (column >= n) continue;
+  if constexpr (kReduces<Epilogue>) {
+    __shared__ typename Epilogue::Part parts[kThinThreads / kWarp][kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      if (i < m && epilogue.wanted(i)) epilogue.store(i, column, sum[j][i]);
+      typename Epilogue::Part part = {};
+#pragma unroll
+      for (int j = 0; j < kPerThread; ++j) {
+        const std::int64_t column = first_n + thread + j * kThinThreads;
+        if (i < m && column < n) epilogue.add(part, i, column, sum[j][i]);
+      }
+      part = merge_lanes<Epilogue, kWarp>(part);
+      if (thread % kWarp == 0) parts[thread / kWarp][i] = part;
+    }
+    __syncthreads();
+    if (thread < kRows && thread < m) {
+      typename Epilogue::Part part = parts[0][thread];
+#pragma unroll
+      for (int warp = 1; warp < kThinThreads / kWarp; ++warp) {
+        part = Epilogue::merge(part, parts[warp][thread]);
+      }
+      epilogue.commit(thread, part);
+    }
+    epilogue.finish();
+  } else {
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      const std::int64_t column = first_n + thread + j * kThinThreads;
+      if (column >= n) continue;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (i < m && epilogue.wanted(i)) epilogue.store(i, column, sum[j][i]);
+      }
     }
   }
 }
@@ -501,6 +602,11 @@ void gemm(const GemmOperand& a, const GemmOperand& b, std::int64_t m, std::int64
     if (b.type == DType::f16) return launch_thin_rows<DType::f16>(a, b, m, n, k, epilogue, stream);
     if (b.type == DType::bf16)
       return launch_thin_rows<DType::bf16>(a, b, m, n, k, epilogue, stream);
+    // Only epilogues that reduce know of the codes' scales.
+    if constexpr (kReduces<Epilogue>) {
+      if (b.type == DType::e4m3)
+        return launch_thin_rows<DType::e4m3>(a, b, m, n, k, epilogue, stream);
+    }
     return launch_thin_rows<DType::f32>(a, b, m, n, k, epilogue, stream);
   }
   if (m <= 32) return launch_tile<32, 128, 4, 4>(a, b, m, n, k, epilogue, stream);

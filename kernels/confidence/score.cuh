@@ -11,12 +11,10 @@
 #include "core/row_ops.h"
 #include "core/views.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/reduce.cuh"
 #include "kernels/common/visit.cuh"
 
 namespace dspark::kernels {
-
-inline constexpr int kWarp = 32;
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 __device__ inline float nan_score() { return __uint_as_float(0x7FC00000u); }
 

@@ -5,15 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/fp8.h"
 #include "core/half.h"
 
 namespace dspark {
 
 /// Element types that weights, hidden states and logits are stored in. (f64 is narrowed to f32 when
-/// it is read.)
-enum class DType : std::uint8_t { f16, bf16, f32 };
+/// it is read.) e4m3 is taken only where an operation says so.
+enum class DType : std::uint8_t { f16, bf16, f32, e4m3 };
 
-[[nodiscard]] constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }
+/// Bytes of an element.
+[[nodiscard]] constexpr std::size_t size_of(DType type) {
+  return type == DType::f32 ? 4 : type == DType::e4m3 ? 1 : 2;
+}
 
 /// A contiguous array.
 template <class T>

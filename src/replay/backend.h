@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "core/dspark_ops.h"
+#include "core/greedy_proposal.h"
 #include "core/row_ops.h"
+#include "core/sparse_proposal.h"
 #include "core/views.h"
 
 namespace dspark {
@@ -148,6 +150,18 @@ class Backend {
   virtual void vanilla_markov_sample(const VanillaMarkovSampleArgs& args) = 0;
   virtual void probabilistic_accept(const ProbabilisticAcceptArgs& args) = 0;
 
+  // --- the greedy proposal (core/greedy_proposal.h) ---
+  virtual void quantize_markov_w2(const QuantizeMarkovW2Args& args) = 0;
+  virtual void markov_greedy_step(const MarkovGreedyStepArgs& args) = 0;
+  virtual void finalize_greedy_draft_tokens(const FinalizeGreedyDraftTokensArgs& args) = 0;
+  virtual void greedy_propose(const GreedyProposeArgs& args) = 0;
+
+  // --- the sparse proposal (core/sparse_proposal.h) ---
+  virtual void select_top_k(const SelectTopKArgs& args) = 0;
+  virtual void normalize_top_k_rows(const NormalizeTopKRowsArgs& args) = 0;
+  virtual void store_draft_step_top1(const StoreDraftStepTop1Args& args) = 0;
+  virtual void sample_top_k_rows(const SampleTopKRowsArgs& args) = 0;
+
  protected:
   Backend() = default;
 
@@ -184,5 +198,13 @@ void check(const SampleProbabilityRowsArgs& args);
 void check(const StoreDraftStepProbabilitiesArgs& args);
 void check(const VanillaMarkovSampleArgs& args);
 void check(const ProbabilisticAcceptArgs& args);
+void check(const QuantizeMarkovW2Args& args);
+void check(const MarkovGreedyStepArgs& args);
+void check(const FinalizeGreedyDraftTokensArgs& args);
+void check(const GreedyProposeArgs& args);
+void check(const SelectTopKArgs& args);
+void check(const NormalizeTopKRowsArgs& args);
+void check(const StoreDraftStepTop1Args& args);
+void check(const SampleTopKRowsArgs& args);
 
 }  // namespace dspark

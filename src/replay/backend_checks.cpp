@@ -1,5 +1,6 @@
 // The host-side checks of every operation: what a caller can get wrong in numbers the host knows.
 // Ids that live in the backend's memory are checked where they are used.
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -63,6 +64,12 @@ class Checks {
     shape(values.data, values.rows, values.cols, values.stride, what);
   }
 
+  /// A matrix that may hold E4M3 codes too.
+  void coded_matrix(const Matrix& values, const char* what) const {
+    if (values.type != DType::e4m3) return matrix(values, what);
+    shape(values.data, values.rows, values.cols, values.stride, what);
+  }
+
   void float_matrix(const Matrix& values, const char* what) const {
     matrix(values, what);
     if (values.type != DType::f32) fail(std::string(what) + " is not f32");
@@ -90,6 +97,12 @@ class Checks {
     need(
         rule.top_p_rule == TopPRule::water_filling || rule.top_p_rule == TopPRule::include_crossing,
         "the top-p rule is unknown");
+  }
+
+  /// A rule of a temperature alone.
+  void unfiltered_rule(const SamplingRule& values) const {
+    rule(values);
+    need(values.top_k == 0 && values.top_p == 0, "the rule has a filter");
   }
 
   void scratch(const Scratch& scratch, std::size_t bytes) const {
@@ -160,6 +173,25 @@ void check_markov_head(const Checks& checks, const Matrix& w1, const Matrix& w2,
   checks.matrix(w2, "w2");
   checks.equal(w2.cols, w1.cols, "w2: columns");
   checks.equal(w2.rows, vocab, "w2: rows");
+}
+
+/// What the greedy step and the greedy proposal have in common.
+template <class Args>
+void check_greedy(const Checks& checks, const Args& args, std::int32_t first, std::int32_t last) {
+  checks.need(args.batch >= 0, "negative batch");
+  checks.rows(args.backbone, "backbone");
+  if (args.batch == 0) return;
+  checks.need(args.backbone.vocab > 0, "backbone has no columns");
+  checks.block_rows(args.batch, args.block_size, args.logits_stride, args.logits_offset, first,
+                    last, args.backbone.rows, "backbone");
+  if (args.w1.data == nullptr) return;
+  checks.matrix(args.w1, "w1");
+  checks.coded_matrix(args.w2, "w2");
+  checks.equal(args.w2.cols, args.w1.cols, "w2: columns");
+  checks.equal(args.w2.rows, args.backbone.vocab, "w2: rows");
+  checks.need(fused_greedy_supported(args.w2.cols, args.w2.type), "the rank is not supported");
+  if (args.w2.type == DType::e4m3) checks.pointer(args.w2_scale, args.w2.rows, "w2_scale");
+  if (first == 0) checks.pointer(args.first_previous, args.batch, "first_previous");
 }
 
 }  // namespace
@@ -434,6 +466,104 @@ void check(const ProbabilisticAcceptArgs& args) {
   checks.pointer(args.accepted, args.batch, "accepted");
   checks.pointer(args.accept_length, args.batch, "accept_length");
   checks.scratch(args.scratch, row_scan_scratch(args.batch, args.target.vocab));
+}
+
+void check(const QuantizeMarkovW2Args& args) {
+  const Checks checks("quantize_markov_w2");
+  checks.matrix(args.w2, "w2");
+  if (args.w2.rows == 0) return;
+  checks.need(args.w2.cols % kFloat8Piece == 0, "the rank is not a multiple of 16");
+  checks.pointer(args.codes, args.w2.rows, "codes");
+  checks.pointer(args.scale, args.w2.rows, "scale");
+}
+
+void check(const MarkovGreedyStepArgs& args) {
+  const Checks checks("markov_greedy_step");
+  checks.in_range(args.step, 0, std::int64_t{args.block_size} - 1, "step");
+  check_greedy(checks, args, args.step, args.step);
+  if (args.batch == 0) return;
+  checks.pointer(args.slots, args.batch, "slots");
+  if (args.stacked.data != nullptr) {
+    checks.rows(args.stacked, "stacked");
+    checks.equal(args.stacked.rows, std::int64_t{args.batch} * (std::int64_t{args.block_size} + 1),
+                 "stacked: rows");
+    checks.equal(args.stacked.vocab, args.backbone.vocab, "stacked: columns");
+    checks.need(args.stacked_row <= args.block_size, "stacked_row lies beyond the block");
+  }
+  checks.scratch(args.scratch, markov_greedy_step_scratch(args.batch));
+}
+
+void check(const FinalizeGreedyDraftTokensArgs& args) {
+  const Checks checks("finalize_greedy_draft_tokens");
+  checks.need(args.vocab >= 0, "negative vocabulary");
+  checks.array(args.slots, "slots");
+  checks.array(args.tokens, args.slots.size, "tokens");
+}
+
+void check(const GreedyProposeArgs& args) {
+  const Checks checks("greedy_propose");
+  checks.need(args.block_size >= 1, "the block size is below 1");
+  check_greedy(checks, args, 0, args.block_size - 1);
+  if (args.batch == 0) return;
+  checks.pointer(args.tokens, args.batch, "tokens");
+  checks.scratch(args.scratch, greedy_propose_scratch(args.batch, args.block_size));
+}
+
+void check(const SelectTopKArgs& args) {
+  const Checks checks("select_top_k");
+  checks.mass_rows(args.logits, "logits");
+  checks.rows(args.values, "values");
+  checks.equal(args.values.rows, args.logits.rows, "values: rows");
+  if (args.logits.rows == 0) return;
+  checks.in_range(args.values.vocab, 1, std::min(args.logits.vocab, kMaxTopK), "values: columns");
+  checks.pointer(args.ids, args.logits.rows, "ids");
+  checks.scratch(args.scratch,
+                 select_top_k_scratch(args.logits.rows, args.logits.vocab, args.values.vocab));
+}
+
+void check(const NormalizeTopKRowsArgs& args) {
+  const Checks checks("normalize_top_k_rows");
+  checks.rows(args.values, "values");
+  checks.rows(args.probabilities, "probabilities");
+  checks.unfiltered_rule(args.rule);
+  checks.equal(args.probabilities.rows, args.values.rows, "probabilities: rows");
+  if (args.values.rows == 0) return;
+  checks.in_range(args.values.vocab, 1, kMaxTopK, "values: columns");
+  checks.equal(args.probabilities.vocab, args.values.vocab, "probabilities: columns");
+  if (args.probabilities.data == args.values.data) {
+    checks.equal(args.probabilities.stride, args.values.stride, "probabilities: stride");
+  }
+}
+
+void check(const StoreDraftStepTop1Args& args) {
+  const Checks checks("store_draft_step_top1");
+  checks.need(args.batch >= 0, "negative batch");
+  checks.need(args.vocab >= 0, "negative vocabulary");
+  checks.in_range(args.step, 0, std::int64_t{args.block_size} - 1, "step");
+  checks.need(args.ids_stride >= 1, "ids_stride is below 1");
+  checks.pointer(args.ids, args.batch, "ids");
+  checks.pointer(args.tokens, args.batch, "tokens");
+}
+
+void check(const SampleTopKRowsArgs& args) {
+  const Checks checks("sample_top_k_rows");
+  checks.need(args.batch >= 0, "negative batch");
+  checks.need(args.vocab >= 0, "negative vocabulary");
+  checks.in_range(args.step, 0, std::int64_t{args.block_size} - 1, "step");
+  checks.rows(args.values, "values");
+  checks.rows(args.probabilities, "probabilities");
+  checks.unfiltered_rule(args.rule);
+  checks.equal(args.values.rows, args.batch, "values: rows");
+  checks.equal(args.probabilities.rows, std::int64_t{args.batch} * args.block_size,
+               "probabilities: rows");
+  if (args.batch == 0) return;
+  checks.in_range(args.values.vocab, 1, kMaxTopK, "values: columns");
+  checks.equal(args.probabilities.vocab, args.values.vocab, "probabilities: columns");
+  checks.need(args.probabilities.data != args.values.data, "probabilities alias the values");
+  checks.pointer(args.ids, args.batch, "ids");
+  checks.pointer(args.uniforms, args.batch, "uniforms");
+  checks.pointer(args.stored_ids, args.batch, "stored_ids");
+  checks.pointer(args.tokens, args.batch, "tokens");
 }
 
 }  // namespace dspark

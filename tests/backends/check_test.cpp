@@ -404,6 +404,187 @@ TEST(Check, Acceptance) {
   expect_refused(accept, "probabilistic_accept", "draft_stride");
 }
 
+TEST(Check, QuantizedHeads) {
+  std::array<Float8, 4> codes;
+  std::array<Float16, 4> scale;
+  const QuantizeMarkovW2Args good{matrix(3, 32, DType::f16), codes.data(), scale.data(), nullptr};
+  EXPECT_NO_THROW(check(good));
+  EXPECT_NO_THROW(check(QuantizeMarkovW2Args{}));
+  QuantizeMarkovW2Args bad = good;
+  bad.w2 = matrix(3, 24, DType::f16);
+  expect_refused(bad, "quantize_markov_w2", "multiple of 16");
+  bad.w2 = matrix(3, 0, DType::f16);
+  expect_refused(bad, "quantize_markov_w2", "w2 has no columns");
+  bad.w2 = matrix(3, 32, DType::e4m3);
+  expect_refused(bad, "quantize_markov_w2", "element type");
+  bad = good;
+  bad.codes = nullptr;
+  expect_refused(bad, "quantize_markov_w2", "codes is null");
+  bad = good;
+  bad.scale = nullptr;
+  expect_refused(bad, "quantize_markov_w2", "scale is null");
+}
+
+TEST(Check, GreedySteps) {
+  const std::array<Float16, 7> scale = {};
+  MarkovGreedyStepArgs good;
+  good.batch = 2;
+  good.block_size = 3;
+  good.backbone = rows(6, 7);
+  good.w1 = good.w2 = matrix(7, 16, DType::f16);
+  good.first_previous = ids.data();
+  good.slots = uniforms.data();
+  good.scratch = {memory.data(), markov_greedy_step_scratch(2)};
+  EXPECT_NO_THROW(check(good));
+  const auto refused = [&good](auto&& change, const std::string& word) {
+    MarkovGreedyStepArgs bad = good;
+    change(bad);
+    expect_refused(bad, "markov_greedy_step", word);
+  };
+  refused([](auto& args) { args.batch = -1; }, "negative batch");
+  refused([](auto& args) { args.step = 3; }, "step is 3, outside [0, 2]");
+  refused([](auto& args) { args.backbone = rows(5, 7), args.step = 2; }, "backbone has 5 rows");
+  refused([](auto& args) { args.w2 = matrix(6, 16); }, "w2: rows");
+  refused([](auto& args) { args.w2 = matrix(7, 8); }, "w2: columns");
+  refused([](auto& args) { args.w1 = args.w2 = matrix(7, 0); }, "no columns");
+  refused([](auto& args) { args.w1 = matrix(7, 16, DType::e4m3); }, "w1 has an unknown element");
+  refused([](auto& args) { args.w2 = matrix(7, 16, DType::e4m3); }, "w2_scale is null");
+  refused(
+      [&](auto& args) {
+        args.w1 = matrix(7, 24);
+        args.w2 = matrix(7, 24, DType::e4m3);
+        args.w2_scale = scale.data();
+      },
+      "the rank is not supported");
+  refused([](auto& args) { args.first_previous = nullptr; }, "first_previous is null");
+  refused([](auto& args) { args.slots = nullptr; }, "slots is null");
+  refused([](auto& args) { args.stacked = rows(7, 7); }, "stacked: rows is 7 where 8");
+  refused([](auto& args) { args.stacked = rows(8, 6); }, "stacked: columns");
+  refused([](auto& args) { args.stacked = rows(8, 7), args.stacked_row = 4; }, "stacked_row");
+  refused([](auto& args) { args.scratch.bytes -= 1; }, "scratch has");
+
+  MarkovGreedyStepArgs other = good;
+  other.w2 = matrix(7, 16, DType::e4m3);
+  other.w2_scale = scale.data();
+  EXPECT_NO_THROW(check(other));
+  other = good;
+  other.w1 = {};  // without a head neither w2 nor ids are looked at
+  other.w2 = matrix(2, 3);
+  other.first_previous = nullptr;
+  EXPECT_NO_THROW(check(other));
+  other = good;
+  other.step = 1;
+  other.first_previous = nullptr;
+  EXPECT_NO_THROW(check(other));
+
+  std::array<std::uint64_t, 4> slots;
+  EXPECT_NO_THROW(check(FinalizeGreedyDraftTokensArgs{{slots.data(), 4}, 7, {ids.data(), 4}}));
+  expect_refused(FinalizeGreedyDraftTokensArgs{{slots.data(), 4}, 7, {ids.data(), 3}},
+                 "finalize_greedy_draft_tokens", "tokens has 3 elements where 4");
+  expect_refused(FinalizeGreedyDraftTokensArgs{{slots.data(), 4}, -1, {ids.data(), 4}},
+                 "finalize_greedy_draft_tokens", "negative vocabulary");
+}
+
+TEST(Check, GreedyProposals) {
+  GreedyProposeArgs good;
+  good.batch = 2;
+  good.block_size = 3;
+  good.backbone = rows(6, 7);
+  good.w1 = good.w2 = matrix(7, 16, DType::f16);
+  good.first_previous = ids.data();
+  good.tokens = ids.data();
+  good.scratch = {memory.data(), greedy_propose_scratch(2, 3)};
+  EXPECT_NO_THROW(check(good));
+  const auto refused = [&good](auto&& change, const std::string& word) {
+    GreedyProposeArgs bad = good;
+    change(bad);
+    expect_refused(bad, "greedy_propose", word);
+  };
+  refused([](auto& args) { args.block_size = 0; }, "block size is below 1");
+  refused([](auto& args) { args.backbone = rows(5, 7); }, "rows 0 to 5");
+  refused([](auto& args) { args.logits_offset = -1; }, "rows -1 to 4");
+  refused([](auto& args) { args.w2 = matrix(7, 16, DType::e4m3); }, "w2_scale is null");
+  refused([](auto& args) { args.first_previous = nullptr; }, "first_previous is null");
+  refused([](auto& args) { args.tokens = nullptr; }, "tokens is null");
+  refused([](auto& args) { args.scratch.bytes -= 1; }, "scratch has");
+}
+
+TEST(Check, SparseProposals) {
+  SelectTopKArgs select;
+  select.logits = rows(2, 7);
+  select.values = rows(2, 3);
+  select.ids = ids.data();
+  select.scratch = {memory.data(), select_top_k_scratch(2, 7, 3)};
+  EXPECT_NO_THROW(check(select));
+  select.values = rows(2, 8);
+  expect_refused(select, "select_top_k", "values: columns is 8, outside [1, 7]");
+  select.logits = rows(2, 9000);
+  select.values = rows(2, kMaxTopK + 1);
+  expect_refused(select, "select_top_k", "values: columns is 1025, outside [1, 1024]");
+  select.values = rows(3, 3);
+  expect_refused(select, "select_top_k", "values: rows");
+  select.values = rows(2, 3);
+  select.scratch.bytes -= 1;
+  expect_refused(select, "select_top_k", "scratch has");
+  select.ids = nullptr;
+  expect_refused(select, "select_top_k", "ids is null");
+
+  NormalizeTopKRowsArgs normalize;
+  normalize.values = normalize.probabilities = rows(2, 3);
+  normalize.rule = make_sampling_rule(1, 0, 1, TopPRule::water_filling, 7);
+  EXPECT_NO_THROW(check(normalize));
+  normalize.rule.top_k = 2;
+  expect_refused(normalize, "normalize_top_k_rows", "filter");
+  normalize.rule.top_k = 0;
+  normalize.rule.top_p = 5;
+  expect_refused(normalize, "normalize_top_k_rows", "filter");
+  normalize.rule.top_p = 0;
+  normalize.probabilities.stride = 4;
+  expect_refused(normalize, "normalize_top_k_rows", "probabilities: stride");
+  normalize.probabilities = rows(2, 4);
+  expect_refused(normalize, "normalize_top_k_rows", "probabilities: columns");
+  normalize.values = normalize.probabilities = rows(2, kMaxTopK + 1);
+  expect_refused(normalize, "normalize_top_k_rows", "values: columns");
+
+  StoreDraftStepTop1Args top1{2, 3, 0, 7, ids.data(), 1, ids.data(), nullptr};
+  EXPECT_NO_THROW(check(top1));
+  top1.step = 3;
+  expect_refused(top1, "store_draft_step_top1", "step is 3");
+  top1.step = 0;
+  top1.ids_stride = 0;
+  expect_refused(top1, "store_draft_step_top1", "ids_stride");
+  top1.ids_stride = 1;
+  top1.tokens = nullptr;
+  expect_refused(top1, "store_draft_step_top1", "tokens is null");
+
+  SampleTopKRowsArgs good;
+  good.batch = 2;
+  good.block_size = 3;
+  good.vocab = 7;
+  good.values = rows(2, 4);
+  good.ids = ids.data();
+  good.uniforms = memory.data();
+  good.rule = rule();
+  good.probabilities = {memory.data() + 1, 6, 4, 4};
+  good.stored_ids = good.tokens = ids.data();
+  EXPECT_NO_THROW(check(good));
+  const auto refused = [&good](auto&& change, const std::string& word) {
+    SampleTopKRowsArgs bad = good;
+    change(bad);
+    expect_refused(bad, "sample_top_k_rows", word);
+  };
+  refused([](auto& args) { args.step = -1; }, "step is -1");
+  refused([](auto& args) { args.vocab = -1; }, "negative vocabulary");
+  refused([](auto& args) { args.values.rows = 3; }, "values: rows");
+  refused([](auto& args) { args.probabilities.rows = 5; }, "probabilities: rows is 5 where 6");
+  refused([](auto& args) { args.probabilities.data = memory.data(); }, "alias");
+  refused([](auto& args) { args.rule.top_p = 5; }, "filter");
+  refused([](auto& args) { args.ids = nullptr; }, "ids is null");
+  refused([](auto& args) { args.uniforms = nullptr; }, "uniforms is null");
+  refused([](auto& args) { args.stored_ids = nullptr; }, "stored_ids is null");
+  refused([](auto& args) { args.tokens = nullptr; }, "tokens is null");
+}
+
 TEST(Check, TheBackendChecksBeforeItWorks) {
   const auto backend = make_cpu_backend(1);
   EXPECT_THROW(backend->project({matrix(3, 5), matrix(7, 6), rows(3, 7)}), Error);

@@ -43,6 +43,14 @@ class IdleBackend : public Backend {
   void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs&) override { used(); }
   void vanilla_markov_sample(const VanillaMarkovSampleArgs&) override { used(); }
   void probabilistic_accept(const ProbabilisticAcceptArgs&) override { used(); }
+  void quantize_markov_w2(const QuantizeMarkovW2Args&) override { used(); }
+  void markov_greedy_step(const MarkovGreedyStepArgs&) override { used(); }
+  void finalize_greedy_draft_tokens(const FinalizeGreedyDraftTokensArgs&) override { used(); }
+  void greedy_propose(const GreedyProposeArgs&) override { used(); }
+  void select_top_k(const SelectTopKArgs&) override { used(); }
+  void normalize_top_k_rows(const NormalizeTopKRowsArgs&) override { used(); }
+  void store_draft_step_top1(const StoreDraftStepTop1Args&) override { used(); }
+  void sample_top_k_rows(const SampleTopKRowsArgs&) override { used(); }
 
  private:
   [[noreturn]] static void used() { throw std::logic_error("the backend was used"); }

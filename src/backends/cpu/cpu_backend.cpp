@@ -16,6 +16,7 @@
 #include <string>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/top_k.h"
 #include "backends/cpu/vector_ops.h"
 #include "core/random.h"
 #include "policy/batch.h"
@@ -34,6 +35,10 @@ constexpr std::int64_t kTaskRows = 1024;
 /// Rows of one task of a product that is added to what is there: their sums are held apart until
 /// they are whole.
 constexpr std::int64_t kBiasRows = 128;
+
+/// Rows and columns whose logits a greedy step holds at a time.
+constexpr std::int64_t kGreedyRows = 64;
+constexpr std::int64_t kGreedyColumns = kGemmColumns;
 
 /// Allocations below this are left to the system; larger ones are first held against what is free.
 constexpr std::size_t kCheckedAllocation = std::size_t{64} << 20;
@@ -145,6 +150,33 @@ class CpuRecording final : public Recording {
  private:
   std::function<void()> enqueue_;
 };
+
+/// The best two logits of a row that is seen in parts.
+struct GreedyRow {
+  std::uint64_t key;     ///< token_key of the best; 0: none yet
+  std::uint32_t second;  ///< order code of the second best; 0: none yet
+  std::uint16_t bad;     ///< a NaN or +inf was seen
+  std::uint16_t finite;  ///< a finite logit was seen
+
+  /// Adds the law of the part that starts at token `first`.
+  void add(const RowLaw& part, std::int64_t first) {
+    if ((part.status & (kRowNaN | kRowPlusInfinity)) != 0) bad = 1;
+    if (part.status != kRowValid) return;
+    finite = 1;
+    const std::uint64_t other =
+        token_key(part.max_logit, static_cast<std::int32_t>(first + part.argmax));
+    const auto loser = static_cast<std::uint32_t>(std::min(key, other) >> 32);
+    second = std::max({second, loser, order_code(part.second_logit)});
+    key = std::max(key, other);
+  }
+  [[nodiscard]] bool valid() const { return bad == 0 && finite != 0; }
+  /// Best less second best.
+  [[nodiscard]] float margin() const {
+    return float_from_order_code(static_cast<std::uint32_t>(key >> 32)) -
+           float_from_order_code(second);
+  }
+};
+static_assert(sizeof(GreedyRow) == 16, "markov_greedy_step_scratch counts on it");
 
 class CpuBackend final : public Backend {
  public:
@@ -543,10 +575,147 @@ class CpuBackend final : public Backend {
     for_each(args.batch, args.target.vocab, [&](std::int64_t b) { probabilistic_walk(args, b); });
   }
 
+  void quantize_markov_w2(const QuantizeMarkovW2Args& args) override {
+    check(args);
+    for_each(args.w2.rows, args.w2.cols, [&](std::int64_t row) {
+      switch (args.w2.type) {
+        case DType::f16:
+          return quantize_row<Float16>(args, row);
+        case DType::bf16:
+          return quantize_row<BFloat16>(args, row);
+        default:
+          return quantize_row<float>(args, row);
+      }
+    });
+  }
+
+  void markov_greedy_step(const MarkovGreedyStepArgs& args) override {
+    check(args);
+    if (args.batch == 0) return;
+    ScratchCutter scratch(args.scratch);
+    const auto batch = static_cast<std::size_t>(args.batch);
+    auto* const rows = static_cast<GreedyRow*>(scratch.take(batch * sizeof(GreedyRow)).data);
+    auto* const previous =
+        static_cast<std::int32_t*>(scratch.take(batch * sizeof(std::int32_t)).data);
+    std::fill_n(rows, args.batch, GreedyRow{});
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      previous[b] = greedy_previous(args, b);
+      if (previous[b] >= 0) continue;
+      report(args.status, kOpBadToken);
+      if (args.stacked.data != nullptr) {
+        std::fill_n(stacked_row(args, b), args.stacked.vocab, kNaN);
+      }
+    }
+    if (args.w1.data != nullptr) {
+      multiply_greedy(args, previous, rows);
+    } else {
+      const BlockLayout layout(args.block_size, args.logits_stride, args.logits_offset);
+      for_each(args.batch, args.backbone.vocab, [&](std::int64_t b) {
+        const float* const logits = row_of(args.backbone, layout.row(b, args.step));
+        rows[b].add(ops_.row_law(logits, args.backbone.vocab, kGreedyRule), 0);
+        if (args.stacked.data != nullptr) {
+          std::copy_n(logits, args.backbone.vocab, stacked_row(args, b));
+        }
+      });
+    }
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      const std::int64_t cell = b * args.block_size + args.step;
+      const bool valid = rows[b].valid();
+      if (!valid && previous[b] >= 0) report(args.status, kOpInvalidRow);
+      args.slots[cell] = valid ? rows[b].key : 0;
+      if (args.margin != nullptr) args.margin[cell] = valid ? rows[b].margin() : 0.0f;
+    }
+  }
+
+  void finalize_greedy_draft_tokens(const FinalizeGreedyDraftTokensArgs& args) override {
+    check(args);
+    for (std::int64_t i = 0; i < args.slots.size; ++i) {
+      const std::int32_t token = token_of_slot(args.slots.data[i]);
+      const bool good = has(args.vocab, token);
+      if (!good && args.slots.data[i] != 0) report(args.status, kOpBadToken);
+      args.tokens.data[i] = good ? token : -1;
+    }
+  }
+
+  void greedy_propose(const GreedyProposeArgs& args) override {
+    check(args);
+    if (args.batch == 0) return;
+    const std::int64_t cells = std::int64_t{args.batch} * args.block_size;
+    ScratchCutter scratch(args.scratch);
+    MarkovGreedyStepArgs step;
+    step.batch = args.batch;
+    step.block_size = args.block_size;
+    step.backbone = args.backbone;
+    step.logits_stride = args.logits_stride;
+    step.logits_offset = args.logits_offset;
+    step.w1 = args.w1;
+    step.w2 = args.w2;
+    step.w2_scale = args.w2_scale;
+    step.first_previous = args.first_previous;
+    step.products = args.products;
+    step.margin = args.margin;
+    step.scratch = scratch.take(markov_greedy_step_scratch(args.batch));
+    step.slots = static_cast<std::uint64_t*>(
+        scratch.take(static_cast<std::size_t>(cells) * sizeof(std::uint64_t)).data);
+    step.status = args.status;
+    for (step.step = 0; step.step < args.block_size; ++step.step) markov_greedy_step(step);
+    finalize_greedy_draft_tokens(
+        {{step.slots, cells}, args.backbone.vocab, {args.tokens, cells}, args.status});
+  }
+
+  void select_top_k(const SelectTopKArgs& args) override {
+    check(args);
+    const std::int32_t k = args.values.vocab;
+    const std::int64_t keys_per_row = std::int64_t{slice_count(args.logits.vocab)} * k;
+    for_each(args.logits.rows, args.logits.vocab, [&](std::int64_t row) {
+      const float* const logits = row_of(args.logits, row);
+      float* const values = row_of(args.values, row);
+      std::int32_t* const ids = args.ids + row * k;
+      if (ops_.row_law(logits, args.logits.vocab, kGreedyRule).status != kRowValid) {
+        report(args.status, kOpInvalidRow);
+        std::fill_n(values, k, kNaN);
+        std::fill_n(ids, k, -1);
+        return;
+      }
+      cpu::select_top_k(logits, args.logits.vocab, k,
+                        static_cast<std::uint64_t*>(args.scratch.data) + row * keys_per_row, values,
+                        ids);
+    });
+  }
+
+  void normalize_top_k_rows(const NormalizeTopKRowsArgs& args) override {
+    check(args);
+    const std::int32_t k = args.values.vocab;
+    for_each(args.values.rows, k, [&](std::int64_t row) {
+      const std::int32_t* const ids = args.ids == nullptr ? nullptr : args.ids + row * k;
+      const TopKRow values{row_of(args.values, row), ids, k, -1};
+      if (!normalize_top_k(values, args.rule, row_of(args.probabilities, row)).valid) {
+        report(args.status, kOpInvalidRow);
+      }
+    });
+  }
+
+  void store_draft_step_top1(const StoreDraftStepTop1Args& args) override {
+    check(args);
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      const std::int32_t id = args.ids[b * args.ids_stride];
+      const bool good = has(args.vocab, id);
+      if (!good) report(args.status, kOpBadToken);
+      args.tokens[b * args.block_size + args.step] = good ? id : -1;
+    }
+  }
+
+  void sample_top_k_rows(const SampleTopKRowsArgs& args) override {
+    check(args);
+    for_each(args.batch, args.values.vocab, [&](std::int64_t b) { sample_top_k_row(args, b); });
+  }
+
  private:
-  static constexpr std::size_t kWorkspaceBytes = round_up(kGemmScratch * sizeof(float)) +
-                                                 round_up(kTaskRows * sizeof(GemmRow)) +
-                                                 round_up(kBiasRows * kGemmColumns * sizeof(float));
+  static constexpr std::size_t kWorkspaceBytes =
+      round_up(kGemmScratch * sizeof(float)) + round_up(kTaskRows * sizeof(GemmRow)) +
+      round_up(kBiasRows * kGemmColumns * sizeof(float)) +
+      round_up(kGreedyRows * kGreedyColumns * sizeof(float));
+  static constexpr SamplingRule kGreedyRule = {1.0f, true, TopPRule::water_filling, 0, 0};
 
   void* allocate_bytes(std::size_t bytes) override {
     if (bytes > std::numeric_limits<std::size_t>::max() / 2) return nullptr;
@@ -629,13 +798,16 @@ class CpuBackend final : public Backend {
     float* scratch;
     GemmRow* rows;
     float* sums;
+    float* tile;
   };
   Workspace own_workspace() const {
     auto* const data = static_cast<std::byte*>(workspaces_.data()) +
                        static_cast<std::size_t>(omp_get_thread_num()) * kWorkspaceBytes;
-    auto* const rows = data + round_up(kGemmScratch * sizeof(float));
-    return {reinterpret_cast<float*>(data), reinterpret_cast<GemmRow*>(rows),
-            reinterpret_cast<float*>(rows + round_up(kTaskRows * sizeof(GemmRow)))};
+    constexpr std::size_t rows_at = round_up(kGemmScratch * sizeof(float));
+    constexpr std::size_t sums_at = rows_at + round_up(kTaskRows * sizeof(GemmRow));
+    constexpr std::size_t tile_at = sums_at + round_up(kBiasRows * kGemmColumns * sizeof(float));
+    return {reinterpret_cast<float*>(data), reinterpret_cast<GemmRow*>(data + rows_at),
+            reinterpret_cast<float*>(data + sums_at), reinterpret_cast<float*>(data + tile_at)};
   }
 
   static std::uint32_t markov_row_status(const MarkovRowsArgs& args, std::int64_t i) {
@@ -771,6 +943,125 @@ class CpuBackend final : public Backend {
     args.accept_length[b] = count + 1;
     if (args.distance != nullptr) args.distance[b] = static_cast<float>(distance);
     report(args.status, bits);
+  }
+
+  template <class T>
+  static void quantize_row(const QuantizeMarkovW2Args& args, std::int64_t row) {
+    const T* const weights = static_cast<const T*>(row_of(args.w2, row));
+    float largest = 0;
+    bool bad = false;
+    for (std::int64_t r = 0; r < args.w2.cols; ++r) {
+      const float magnitude = std::fabs(to_float(weights[r]));
+      bad = bad || !(magnitude <= kFloat8LargestWeight);
+      if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+    }
+    if (bad) report(args.status, kOpInvalidRow);
+    const Float16 scale = float8_scale(largest);
+    args.scale[row] = scale;
+    Float8* const codes = args.codes + row * args.w2.cols;
+    for (std::int64_t r = 0; r < args.w2.cols; ++r) {
+      codes[r] = quantize_float8(to_float(weights[r]), to_float(scale));
+    }
+  }
+
+  static std::int32_t token_of_slot(std::uint64_t slot) {
+    return slot == 0 ? -1 : token_of_key(slot);
+  }
+
+  /// The token before a greedy step's row; -1 where it is none or not in the vocabulary. Without a
+  /// head 0.
+  static std::int32_t greedy_previous(const MarkovGreedyStepArgs& args, std::int64_t b) {
+    if (args.w1.data == nullptr) return 0;
+    const std::int32_t token = args.step == 0
+                                   ? args.first_previous[b]
+                                   : token_of_slot(args.slots[b * args.block_size + args.step - 1]);
+    return has(args.w1.rows, token) ? token : -1;
+  }
+
+  static float* stacked_row(const MarkovGreedyStepArgs& args, std::int64_t b) {
+    const std::int32_t depth = args.stacked_row < 0 ? args.step + 1 : args.stacked_row;
+    return row_of(args.stacked, b * (std::int64_t{args.block_size} + 1) + depth);
+  }
+
+  /// The rows of a greedy step that have a previous token, a tile of logits at a time.
+  void multiply_greedy(const MarkovGreedyStepArgs& args, const std::int32_t* previous,
+                       GreedyRow* rows) {
+    const BlockLayout layout(args.block_size, args.logits_stride, args.logits_offset);
+    const std::int64_t row_tasks = (args.batch + kGreedyRows - 1) / kGreedyRows;
+    const std::int64_t column_tasks = (args.w2.rows + kGreedyColumns - 1) / kGreedyColumns;
+    const bool parallel = pays(row_tasks * column_tasks,
+                               std::min<std::int64_t>(args.batch, kGreedyRows) * args.w2.cols);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
+    for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
+      for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
+        const Workspace workspace = own_workspace();
+        const std::int64_t first = column_task * kGreedyColumns;
+        Matrix w2 = args.w2;
+        w2.data = row_of(args.w2, first);
+        w2.rows = std::min(kGreedyColumns, args.w2.rows - first);
+        std::int64_t batch_entry[kGreedyRows];
+        std::int64_t used = 0;
+        for (std::int64_t b = row_task * kGreedyRows;
+             b < std::min<std::int64_t>((row_task + 1) * kGreedyRows, args.batch); ++b) {
+          if (previous[b] < 0) continue;
+          const float* const backbone = row_of(args.backbone, layout.row(b, args.step)) + first;
+          workspace.rows[used] = {row_of(args.w1, previous[b]),
+                                  w2.type == DType::e4m3 ? nullptr : backbone,
+                                  workspace.tile + used * kGreedyColumns};
+          batch_entry[used++] = b;
+        }
+        ops_.gemm(workspace.rows, used, args.w1.type, w2, 0, w2.rows, workspace.scratch);
+        for (std::int64_t i = 0; i < used; ++i) {
+          const std::int64_t b = batch_entry[i];
+          float* const logits = workspace.rows[i].out;
+          if (w2.type == DType::e4m3) {
+            const float* const backbone = row_of(args.backbone, layout.row(b, args.step)) + first;
+            for (std::int64_t n = 0; n < w2.rows; ++n) {
+              logits[n] = backbone[n] + logits[n] * to_float(args.w2_scale[first + n]);
+            }
+          }
+          if (args.stacked.data != nullptr) {
+            std::copy_n(logits, w2.rows, stacked_row(args, b) + first);
+          }
+          const RowLaw law = ops_.row_law(logits, static_cast<std::int32_t>(w2.rows), kGreedyRule);
+#pragma omp critical(dspark_greedy_rows)
+          rows[b].add(law, first);
+        }
+      }
+    }
+  }
+
+  static void sample_top_k_row(const SampleTopKRowsArgs& args, std::int64_t b) {
+    const std::int32_t k = args.values.vocab;
+    const std::int64_t cell = b * args.block_size + args.step;
+    const TopKRow row{row_of(args.values, b), args.ids + b * k, k, args.vocab};
+    float* const probabilities = row_of(args.probabilities, cell);
+    std::int32_t* const stored = args.stored_ids + cell * k;
+    for (std::int32_t i = 0; i < k; ++i) {
+      const bool good = has(args.vocab, row.ids[i]);
+      if (!good) report(args.status, kOpBadToken);
+      stored[i] = good ? row.ids[i] : -1;
+    }
+    const TopKLaw law = normalize_top_k(row, args.rule, probabilities);
+    if (!law.valid) {
+      report(args.status, kOpInvalidRow);
+      args.tokens[cell] = -1;
+      if (args.distance != nullptr) args.distance[cell] = 0.0f;
+      return;
+    }
+    const std::uint64_t uniform = uniform_from_float(args.uniforms[cell]);
+    const std::uint64_t target = cdf_target(uniform, kUnitMass);
+    WeightedPick pick = {-1, false, 0, 0, 0};
+    for (std::int32_t i = 0; i < k && pick.upper <= target; ++i) {
+      const std::uint64_t weight = probability_weight(probabilities[i]);
+      if (weight == 0) continue;
+      pick = {stored[i], false, pick.upper, pick.upper + weight, 0};
+    }
+    args.tokens[cell] = pick.token;
+    if (args.distance == nullptr) return;
+    args.distance[cell] = args.rule.greedy
+                              ? law.largest - law.second
+                              : static_cast<float>(boundary_distance(uniform, pick, kUnitMass));
   }
 
   int threads_;

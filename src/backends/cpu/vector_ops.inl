@@ -160,6 +160,8 @@ inline void with_type(DType type, Function function) {
       return function(BFloat16{});
     case DType::f32:
       return function(0.0f);
+    case DType::e4m3:
+      return function(Float8{});
   }
 }
 

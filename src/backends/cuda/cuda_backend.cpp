@@ -8,7 +8,9 @@
 #include "kernels/accept/verify_tokens.h"
 #include "kernels/common/check.h"
 #include "kernels/confidence/confidence.h"
+#include "kernels/proposal/greedy.h"
 #include "kernels/proposal/proposal.h"
+#include "kernels/proposal/quantize.h"
 #include "kernels/rows/compare_pairs.h"
 #include "kernels/rows/draft_rows.h"
 #include "kernels/rows/markov_rows.h"
@@ -21,6 +23,8 @@
 #include "kernels/sampling/uniforms.h"
 #include "kernels/schedule/batch_schedule.h"
 #include "kernels/schedule/schedule.h"
+#include "kernels/sparse/select_top_k.h"
+#include "kernels/sparse/top_k_rows.h"
 #include "support/error.h"
 
 namespace dspark {
@@ -218,6 +222,38 @@ class CudaBackend final : public Backend {
   void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
     check(args);
     kernels::probabilistic_accept(args, stream());
+  }
+  void quantize_markov_w2(const QuantizeMarkovW2Args& args) override {
+    check(args);
+    kernels::quantize_markov_w2(args, stream());
+  }
+  void markov_greedy_step(const MarkovGreedyStepArgs& args) override {
+    check(args);
+    kernels::markov_greedy_step(args, stream());
+  }
+  void finalize_greedy_draft_tokens(const FinalizeGreedyDraftTokensArgs& args) override {
+    check(args);
+    kernels::finalize_greedy_draft_tokens(args, stream());
+  }
+  void greedy_propose(const GreedyProposeArgs& args) override {
+    check(args);
+    kernels::greedy_propose(args, stream());
+  }
+  void select_top_k(const SelectTopKArgs& args) override {
+    check(args);
+    kernels::select_top_k(args, stream());
+  }
+  void normalize_top_k_rows(const NormalizeTopKRowsArgs& args) override {
+    check(args);
+    kernels::normalize_top_k_rows(args, stream());
+  }
+  void store_draft_step_top1(const StoreDraftStepTop1Args& args) override {
+    check(args);
+    kernels::store_draft_step_top1(args, stream());
+  }
+  void sample_top_k_rows(const SampleTopKRowsArgs& args) override {
+    check(args);
+    kernels::sample_top_k_rows(args, stream());
   }
 
  private:
