@@ -13,8 +13,8 @@ namespace dspark::kernels {
 namespace {
 
 using markov::kColumns;
-using markov::kFactorPitch;
 using markov::kTile;
+using markov::Walk;
 using markov::WeightStage;
 using markov::WeightTile;
 
@@ -61,12 +61,6 @@ __device__ inline const unsigned char* factor_place(const MarkovTensorArgs& args
 
 // --- up to 8 rows -------------------------------------------------------------------------------
 
-/// Warps of a block and tiles that each has on its way: 192 KiB of a multiprocessor's memory, or
-/// where there is less, 64 KiB.
-template <int kPieces>
-inline constexpr int kThinWarps = kPieces <= 8 ? 8 : 4;
-inline constexpr int kDeepStages = 3;
-
 /// A lane's part of the backbone's tile: columns 2t and 2t + 1, rows g and g + 8.
 struct ThinBase {
   float values[4];
@@ -83,63 +77,49 @@ struct ThinBase {
   }
 };
 
-template <DType kType, int kPieces, int kStages>
-__global__ void __launch_bounds__(kThinWarps<kPieces> * 32, 1) thin_kernel(MarkovTensorArgs args) {
+template <DType kType, int kRank, int kStages>
+__global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
+    thin_kernel(MarkovTensorArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic[];
-  constexpr int kWarps = kThinWarps<kPieces>;
+  using Weights = WeightTile<kType, kRank>;
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  auto* ring = reinterpret_cast<WeightStage<kPieces>*>(dynamic) + threadIdx.x / 32 * kStages;
   const std::int64_t vocab = args.out.vocab;
-  const std::int64_t tiles = (vocab + kTile - 1) / kTile;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  const auto place = [&](std::int64_t tile) {
-    return args.reverse && tile < tiles ? tiles - 1 - tile : tile;
-  };
-  const auto start = [&](std::int64_t tile, WeightStage<kPieces>& stage) {
-    if (tile < tiles) stage.start(args.w2, vocab, place(tile));
-    __pipeline_commit();
-  };
-#pragma unroll
-  for (int s = 0; s < kStages; ++s) start(first + s * step, ring[s]);
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const Walk walk(warp, static_cast<std::int64_t>(gridDim.x) * kWarps, (vocab + kTile - 1) / kTile,
+                  args.reverse);
+  markov::WeightStream<kType, kRank, kStages> stream(dynamic, args.w2, vocab, walk);
 
   wait_for_previous_kernel();
   RowPlan plan = {-1, kSkip};
-  if (g < args.out.rows) {
-    plan = plan_row(args, load_ids(args.index, g), first == 0 && t == 0);
-  }
+  if (g < args.out.rows) plan = plan_row(args, load_ids(args.index, g), warp == 0 && t == 0);
   const int units = static_cast<int>(args.w1.cols) / 8;
-  uint4 factor[kPieces];
+  uint4 factor[Weights::kFactors];
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    const int unit = p * 4 + t;
-    factor[p] = plan.previous >= 0 && unit < units
+  for (int f = 0; f < Weights::kFactors; ++f) {
+    const int unit = Weights::factor_unit(f, t);
+    factor[f] = plan.previous >= 0 && unit < units
                     ? markov::load_weights(factor_place(args, plan.previous, unit))
                     : uint4{0, 0, 0, 0};
   }
   const std::int64_t from[2] = {__shfl_sync(0xFFFFFFFFu, plan.backbone, 8 * t),
                                 __shfl_sync(0xFFFFFFFFu, plan.backbone, 8 * t + 4)};
-  ThinBase base;
-  base.load(args, from, place(first));
+  ThinBase base = {};
+  if (walk.count > 0) base.load(args, from, walk.tile(0));
   let_next_kernel_start();
 
   const float nan = __uint_as_float(0x7FC00000u);
-  WeightTile<kPieces> weights;
-  int stage = 0;
-  for (std::int64_t tile = first; tile < tiles; tile += step) {
-    __pipeline_wait_prior(kStages - 1);
-    __syncwarp();
-    weights.take(ring[stage]);
-    __syncwarp();
-    start(tile + kStages * step, ring[stage]);
-    ThinBase next;
-    next.load(args, from, place(tile + step));
+  Weights weights;
+  for (std::int64_t i = 0; i < walk.count; ++i) {
+    stream.take(i, weights);
+    ThinBase next = {};
+    if (i + 1 < walk.count) next.load(args, from, walk.tile(i + 1));
     float sum[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) weights.template add_piece<kType>(sum, p, factor[p]);
-    const std::int64_t v = place(tile) * kTile + g;
+    for (int f = 0; f < Weights::kFactors; ++f) weights.add_factor(sum, f, factor[f]);
+    const std::int64_t v = walk.tile(i) * kTile + g;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       if (from[c] == kSkip) continue;
@@ -148,7 +128,6 @@ __global__ void __launch_bounds__(kThinWarps<kPieces> * 32, 1) thin_kernel(Marko
       if (v + 8 < vocab) out[8] = from[c] >= 0 ? base.values[2 + c] + sum[2 + c] : nan;
     }
     base = next;
-    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   __pipeline_wait_prior(0);
 }
@@ -156,13 +135,13 @@ __global__ void __launch_bounds__(kThinWarps<kPieces> * 32, 1) thin_kernel(Marko
 // --- more rows ----------------------------------------------------------------------------------
 
 /// A group of kRows output rows: rows of w1 in shared memory.
-template <int kPieces, int kRows>
+template <DType kType, int kRank, int kRows>
 struct Factors {
-  unsigned char bytes[kRows][kFactorPitch<kPieces>];
+  unsigned char bytes[kRows][WeightTile<kType, kRank>::kFactorPitch];
 
   /// Starts copying; rows that are not used become zeros.
   __device__ void start(const MarkovTensorArgs& args, const RowPlan (&plan)[kRows]) {
-    constexpr int kUnits = WeightStage<kPieces>::kUnits;
+    constexpr int kUnits = kRank / 8;
     const int units = static_cast<int>(args.w1.cols) / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
          i += static_cast<int>(blockDim.x)) {
@@ -240,24 +219,24 @@ struct Logits {
 
 /// Adds a warp's products with kMany times 8 rows from `column` on; its kTiles tiles begin at
 /// logit `own`.
-template <DType kType, int kPieces, int kTiles, int kMany, int kRows, int kWidth>
-__device__ void add_columns(const WeightTile<kPieces> (&weights)[kTiles],
-                            const Factors<kPieces, kRows>& factors, Logits<kRows, kWidth>& logits,
-                            int column, int own) {
+template <DType kType, int kRank, int kTiles, int kMany, int kRows, int kWidth>
+__device__ void add_columns(const WeightTile<kType, kRank> (&weights)[kTiles],
+                            const Factors<kType, kRank, kRows>& factors,
+                            Logits<kRows, kWidth>& logits, int column, int own) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int t = lane % 4;
   float sum[kMany][kTiles][4] = {};
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
+  for (int f = 0; f < WeightTile<kType, kRank>::kFactors; ++f) {
 #pragma unroll
     for (int j = 0; j < kMany; ++j) {
-      const uint4 factor =
-          *reinterpret_cast<const uint4*>(factors.bytes[column + j * kColumns + g] +
-                                          t * markov::kUnitBytes + p * markov::kPieceBytes);
+      const uint4 factor = *reinterpret_cast<const uint4*>(
+          factors.bytes[column + j * kColumns + g] +
+          WeightTile<kType, kRank>::factor_unit(f, t) * markov::kUnitBytes);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        weights[i].template add_piece<kType>(sum[j][i], p, factor);
+        weights[i].add_factor(sum[j][i], f, factor);
       }
     }
   }
@@ -276,13 +255,13 @@ __device__ void add_columns(const WeightTile<kPieces> (&weights)[kTiles],
 }
 
 /// Adds the products of all `rows` rows of the group.
-template <DType kType, int kPieces, int kTiles, int kRows, int kWidth>
-__device__ void add_products(const WeightTile<kPieces> (&weights)[kTiles],
-                             const Factors<kPieces, kRows>& factors, Logits<kRows, kWidth>& logits,
-                             int rows, int own) {
+template <DType kType, int kRank, int kTiles, int kRows, int kWidth>
+__device__ void add_products(const WeightTile<kType, kRank> (&weights)[kTiles],
+                             const Factors<kType, kRank, kRows>& factors,
+                             Logits<kRows, kWidth>& logits, int rows, int own) {
   constexpr int kMany = 4 / kTiles;
   for (int column = 0; column < rows; column += kMany * kColumns) {
-    add_columns<kType, kPieces, kTiles, kMany>(weights, factors, logits, column, own);
+    add_columns<kType, kRank, kTiles, kMany>(weights, factors, logits, column, own);
   }
 }
 
@@ -293,49 +272,45 @@ __device__ inline bool quad_rows(const Rows& rows) {
 // --- up to 64 rows ------------------------------------------------------------------------------
 
 inline constexpr int kMiddleRows = 64;
-template <int kPieces>
-inline constexpr int kMiddleWarps = kPieces <= 8 ? 8 : 4;
+template <int kRank>
+inline constexpr int kMiddleWarps = kRank <= 256 ? 8 : 4;
 inline constexpr int kMiddleStages = 3;
 
-template <int kPieces>
+template <DType kType, int kRank>
 struct MiddleMemory {
-  static constexpr int kWidth = kMiddleWarps<kPieces> * kTile;
-  WeightStage<kPieces> weights[kMiddleWarps<kPieces>];
-  Factors<kPieces, kMiddleRows> factors;
+  static constexpr int kWidth = kMiddleWarps<kRank> * kTile;
+  WeightStage<kType, kRank> weights[kMiddleWarps<kRank>];
+  Factors<kType, kRank, kMiddleRows> factors;
   Logits<kMiddleRows, kWidth> logits[kMiddleStages];
   RowPlan plan[kMiddleRows];
 };
 
 /// A block walks the vocabulary; the next tile of w2 and the next two of the backbone are on their
 /// way while one is multiplied.
-template <DType kType, int kPieces>
-__global__ void __launch_bounds__(kMiddleWarps<kPieces> * 32, 1)
+template <DType kType, int kRank>
+__global__ void __launch_bounds__(kMiddleWarps<kRank> * 32, 1)
     middle_kernel(MarkovTensorArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic[];
-  constexpr int kWarps = kMiddleWarps<kPieces>;
-  constexpr int kWidth = MiddleMemory<kPieces>::kWidth;
-  auto& memory = *reinterpret_cast<MiddleMemory<kPieces>*>(dynamic);
+  constexpr int kWarps = kMiddleWarps<kRank>;
+  constexpr int kWidth = MiddleMemory<kType, kRank>::kWidth;
+  auto& memory = *reinterpret_cast<MiddleMemory<kType, kRank>*>(dynamic);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t vocab = args.out.vocab;
   const int rows = static_cast<int>(args.out.rows);
-  const std::int64_t tiles = (vocab + kWidth - 1) / kWidth;
-  const std::int64_t step = gridDim.x;
+  const Walk walk(blockIdx.x, gridDim.x, (vocab + kWidth - 1) / kWidth, args.reverse);
   const bool quad_base = quad_rows(args.backbone);
   const bool quad_out = quad_rows(args.out);
-  const auto place = [&](std::int64_t tile) {
-    return args.reverse && tile < tiles ? tiles - 1 - tile : tile;
-  };
-  const auto start_weights = [&](std::int64_t tile) {
-    if (tile < tiles) memory.weights[warp].start(args.w2, vocab, place(tile) * kWarps + warp);
+  const auto start_weights = [&](std::int64_t i) {
+    if (i < walk.count) memory.weights[warp].start(args.w2, vocab, walk.tile(i) * kWarps + warp);
     __pipeline_commit();
   };
-  const auto start_logits = [&](std::int64_t tile, int stage) {
-    if (tile < tiles) {
-      memory.logits[stage].start(args, memory.plan, rows, place(tile) * kWidth, quad_base);
+  const auto start_logits = [&](std::int64_t i, int stage) {
+    if (i < walk.count) {
+      memory.logits[stage].start(args, memory.plan, rows, walk.tile(i) * kWidth, quad_base);
     }
     __pipeline_commit();
   };
-  start_weights(blockIdx.x);
+  start_weights(0);
   wait_for_previous_kernel();
   for (int row = static_cast<int>(threadIdx.x); row < kMiddleRows; row += kWarps * 32) {
     memory.plan[row] = row < rows ? plan_row(args, load_ids(args.index, row), blockIdx.x == 0)
@@ -343,23 +318,23 @@ __global__ void __launch_bounds__(kMiddleWarps<kPieces> * 32, 1)
   }
   __syncthreads();
   memory.factors.start(args, memory.plan);
-  start_logits(blockIdx.x, 0);
-  start_logits(blockIdx.x + step, 1);
+  start_logits(0, 0);
+  start_logits(1, 1);
   let_next_kernel_start();
 
   int stage = 0;
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += step) {
+  for (std::int64_t i = 0; i < walk.count; ++i) {
     // All but the next tile of the backbone has come, and everyone is done with the tile before.
     __pipeline_wait_prior(1);
     __syncthreads();
-    WeightTile<kPieces> weights[1];
+    WeightTile<kType, kRank> weights[1];
     weights[0].take(memory.weights[warp]);
     __syncwarp();
-    start_weights(tile + step);
-    start_logits(tile + 2 * step, stage == 0 ? kMiddleStages - 1 : stage - 1);
-    add_products<kType, kPieces>(weights, memory.factors, memory.logits[stage], rows, warp * kTile);
+    start_weights(i + 1);
+    start_logits(i + 2, stage == 0 ? kMiddleStages - 1 : stage - 1);
+    add_products<kType, kRank>(weights, memory.factors, memory.logits[stage], rows, warp * kTile);
     __syncthreads();
-    memory.logits[stage].template store<false>(args, memory.plan, rows, 0, place(tile) * kWidth,
+    memory.logits[stage].template store<false>(args, memory.plan, rows, 0, walk.tile(i) * kWidth,
                                                quad_out);
     stage = stage + 1 == kMiddleStages ? 0 : stage + 1;
   }
@@ -369,18 +344,18 @@ __global__ void __launch_bounds__(kMiddleWarps<kPieces> * 32, 1)
 // --- any number of rows -------------------------------------------------------------------------
 
 /// How a block of the kernel for many rows is cut. Large where the device has the memory.
-template <int kPieces, bool kLarge>
+template <int kRank, bool kLarge>
 struct WideShape {
   static constexpr int kRows = kLarge ? 64 : 32;
-  static constexpr int kWarps = kPieces <= 8 || kLarge ? 8 : 4;
-  static constexpr int kTiles = kPieces <= 8 && kLarge ? 2 : 1;
+  static constexpr int kWarps = kRank <= 256 || kLarge ? 8 : 4;
+  static constexpr int kTiles = kRank <= 256 && kLarge ? 2 : 1;
   static constexpr int kWidth = kWarps * kTiles * kTile;
 };
 
-template <int kPieces, bool kLarge>
+template <DType kType, int kRank, bool kLarge>
 struct WideMemory {
-  using Shape = WideShape<kPieces, kLarge>;
-  Factors<kPieces, Shape::kRows> factors[2];
+  using Shape = WideShape<kRank, kLarge>;
+  Factors<kType, kRank, Shape::kRows> factors[2];
   Logits<Shape::kRows, Shape::kWidth> logits[2];
   RowPlan plan[4][Shape::kRows];
 };
@@ -388,16 +363,16 @@ struct WideMemory {
 /// The work is the pairs of a part of the vocabulary and a group of rows, rows fastest, in equal
 /// shares: a block keeps a part of w2 in registers while w1, the backbone and the outputs pass
 /// through shared memory.
-template <DType kType, int kPieces, bool kLarge>
-__global__ void __launch_bounds__(WideShape<kPieces, kLarge>::kWarps * 32, 1)
+template <DType kType, int kRank, bool kLarge>
+__global__ void __launch_bounds__(WideShape<kRank, kLarge>::kWarps * 32, 1)
     wide_kernel(MarkovTensorArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic[];
-  using Shape = WideShape<kPieces, kLarge>;
+  using Shape = WideShape<kRank, kLarge>;
   constexpr int kRows = Shape::kRows;
   constexpr int kWidth = Shape::kWidth;
   constexpr int kTiles = Shape::kTiles;
   static_assert(kRows <= Shape::kWarps * 32, "a thread per row");
-  auto& memory = *reinterpret_cast<WideMemory<kPieces, kLarge>*>(dynamic);
+  auto& memory = *reinterpret_cast<WideMemory<kType, kRank, kLarge>*>(dynamic);
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const std::int64_t vocab = args.out.vocab;
@@ -430,7 +405,7 @@ __global__ void __launch_bounds__(WideShape<kPieces, kLarge>::kWarps * 32, 1)
     }
     __pipeline_commit();
   };
-  WeightTile<kPieces> weights[kTiles];
+  WeightTile<kType, kRank> weights[kTiles];
   const auto load_weights = [&](std::int64_t item) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -449,8 +424,8 @@ __global__ void __launch_bounds__(WideShape<kPieces, kLarge>::kWarps * 32, 1)
     start(item + 1);
     const RowIds ids = ids_of(item + 2);
     Logits<kRows, kWidth>& logits = memory.logits[(item - begin) % 2];
-    add_products<kType, kPieces>(weights, memory.factors[(item - begin) % 2], logits, rows_of(item),
-                                 warp * kTiles * kTile);
+    add_products<kType, kRank>(weights, memory.factors[(item - begin) % 2], logits, rows_of(item),
+                               warp * kTiles * kTile);
     if (item + 1 < end && (item + 1) % groups == 0) load_weights(item + 1);
     write_plan(item + 2, ids);
     __syncthreads();
@@ -485,58 +460,59 @@ cudaError_t ask_for(void (*kernel)(MarkovTensorArgs), std::size_t shared) {
                               static_cast<int>(shared));
 }
 
-template <DType kType, int kPieces, int kStages>
+template <DType kType, int kRank, bool kLarge>
 void launch_thin(const MarkovTensorArgs& args, cudaStream_t stream) {
-  constexpr int kWarps = kThinWarps<kPieces>;
-  constexpr std::size_t kShared = sizeof(WeightStage<kPieces>) * kWarps * kStages;
-  static const cudaError_t asked = ask_for(thin_kernel<kType, kPieces, kStages>, kShared);
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
+  constexpr int kStages = markov::kThinStages<kType, kRank, kLarge>;
+  constexpr std::size_t kShared = sizeof(WeightStage<kType, kRank>) * kWarps * kStages;
+  static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kStages>, kShared);
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t tiles = (static_cast<std::int64_t>(args.out.vocab) + kTile - 1) / kTile;
-  launch_walk(thin_kernel<kType, kPieces, kStages>, (tiles + kWarps - 1) / kWarps, kWarps, kShared,
+  launch_walk(thin_kernel<kType, kRank, kStages>, (tiles + kWarps - 1) / kWarps, kWarps, kShared,
               args.early, args, stream);
 }
 
-template <DType kType, int kPieces>
+template <DType kType, int kRank>
 void launch_middle(const MarkovTensorArgs& args, cudaStream_t stream) {
-  constexpr std::size_t kShared = sizeof(MiddleMemory<kPieces>);
-  constexpr int kWidth = MiddleMemory<kPieces>::kWidth;
-  static const cudaError_t asked = ask_for(middle_kernel<kType, kPieces>, kShared);
+  constexpr std::size_t kShared = sizeof(MiddleMemory<kType, kRank>);
+  constexpr int kWidth = MiddleMemory<kType, kRank>::kWidth;
+  static const cudaError_t asked = ask_for(middle_kernel<kType, kRank>, kShared);
   DSPARK_CUDA_CHECK(asked);
-  launch_walk(middle_kernel<kType, kPieces>,
+  launch_walk(middle_kernel<kType, kRank>,
               (static_cast<std::int64_t>(args.out.vocab) + kWidth - 1) / kWidth,
-              kMiddleWarps<kPieces>, kShared, args.early, args, stream);
+              kMiddleWarps<kRank>, kShared, args.early, args, stream);
 }
 
-template <DType kType, int kPieces, bool kLarge>
+template <DType kType, int kRank, bool kLarge>
 void launch_wide(const MarkovTensorArgs& args, cudaStream_t stream) {
-  using Shape = WideShape<kPieces, kLarge>;
-  constexpr std::size_t kShared = sizeof(WideMemory<kPieces, kLarge>);
-  static const cudaError_t asked = ask_for(wide_kernel<kType, kPieces, kLarge>, kShared);
+  using Shape = WideShape<kRank, kLarge>;
+  constexpr std::size_t kShared = sizeof(WideMemory<kType, kRank, kLarge>);
+  static const cudaError_t asked = ask_for(wide_kernel<kType, kRank, kLarge>, kShared);
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t groups = (args.out.rows + Shape::kRows - 1) / Shape::kRows;
   const std::int64_t parts =
       (static_cast<std::int64_t>(args.out.vocab) + Shape::kWidth - 1) / Shape::kWidth;
-  launch_walk(wide_kernel<kType, kPieces, kLarge>, parts * groups, Shape::kWarps, kShared, false,
+  launch_walk(wide_kernel<kType, kRank, kLarge>, parts * groups, Shape::kWarps, kShared, false,
               args, stream);
 }
 
-template <DType kType, int kPieces>
+template <DType kType, int kRank>
 void launch(const MarkovTensorArgs& args, cudaStream_t stream) {
   // The most that a large shape takes is what a block may have on Hopper.
   constexpr std::int64_t kLargeMemory = 227 * 1024;
-  static_assert(sizeof(WideMemory<kPieces, true>) <= kLargeMemory);
-  static_assert(sizeof(MiddleMemory<kPieces>) <= kLargeMemory);
-  static_assert(sizeof(WideMemory<kPieces, false>) <= 99 * 1024);
+  static_assert(sizeof(WideMemory<kType, kRank, true>) <= kLargeMemory);
+  static_assert(sizeof(MiddleMemory<kType, kRank>) <= kLargeMemory);
+  static_assert(sizeof(WideMemory<kType, kRank, false>) <= 99 * 1024);
   const bool large = device_traits().block_memory >= kLargeMemory;
   if (args.out.rows <= kColumns) {
-    large ? launch_thin<kType, kPieces, kDeepStages>(args, stream)
-          : launch_thin<kType, kPieces, 1>(args, stream);
+    large ? launch_thin<kType, kRank, true>(args, stream)
+          : launch_thin<kType, kRank, false>(args, stream);
   } else if (!large) {
-    launch_wide<kType, kPieces, false>(args, stream);
+    launch_wide<kType, kRank, false>(args, stream);
   } else if (args.out.rows <= kMiddleRows) {
-    launch_middle<kType, kPieces>(args, stream);
+    launch_middle<kType, kRank>(args, stream);
   } else {
-    launch_wide<kType, kPieces, true>(args, stream);
+    launch_wide<kType, kRank, true>(args, stream);
   }
 }
 
@@ -547,17 +523,18 @@ bool rows_at_16_bytes(const Matrix& matrix) {
 }  // namespace
 
 bool markov_tensor_applies(const Matrix& w1, const Matrix& w2) {
-  return w1.data != nullptr && w1.type == w2.type && w1.type != DType::f32 && w1.cols > 0 &&
-         w1.cols % 8 == 0 && w1.cols <= 512 && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
+  return w1.data != nullptr && w1.type == w2.type &&
+         (w1.type == DType::f16 || w1.type == DType::bf16) && w1.cols > 0 && w1.cols % 8 == 0 &&
+         w1.cols <= 512 && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
 }
 
 void markov_tensor(const MarkovTensorArgs& args, cudaStream_t stream) {
   if (args.out.rows <= 0 || args.out.vocab <= 0) return;
   const bool short_rank = args.w1.cols <= 256;
   if (args.w1.type == DType::f16) {
-    short_rank ? launch<DType::f16, 8>(args, stream) : launch<DType::f16, 16>(args, stream);
+    short_rank ? launch<DType::f16, 256>(args, stream) : launch<DType::f16, 512>(args, stream);
   } else {
-    short_rank ? launch<DType::bf16, 8>(args, stream) : launch<DType::bf16, 16>(args, stream);
+    short_rank ? launch<DType::bf16, 256>(args, stream) : launch<DType::bf16, 512>(args, stream);
   }
 }
 
