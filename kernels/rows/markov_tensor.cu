@@ -13,6 +13,7 @@ namespace dspark::kernels {
 namespace {
 
 using markov::kColumns;
+using markov::kLargeMemory;
 using markov::kTile;
 using markov::Walk;
 using markov::WeightStage;
@@ -498,8 +499,6 @@ void launch_wide(const MarkovTensorArgs& args, cudaStream_t stream) {
 
 template <DType kType, int kRank>
 void launch(const MarkovTensorArgs& args, cudaStream_t stream) {
-  // The most that a large shape takes is what a block may have on Hopper.
-  constexpr std::int64_t kLargeMemory = 227 * 1024;
   static_assert(sizeof(WideMemory<kType, kRank, true>) <= kLargeMemory);
   static_assert(sizeof(MiddleMemory<kType, kRank>) <= kLargeMemory);
   static_assert(sizeof(WideMemory<kType, kRank, false>) <= 99 * 1024);

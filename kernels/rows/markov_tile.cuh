@@ -178,6 +178,9 @@ struct Walk {
   }
 };
 
+/// Shared memory that blocks of the large shapes may have: all that Hopper gives.
+inline constexpr std::int64_t kLargeMemory = 227 * 1024;
+
 /// Warps of a block that streams w2 for up to 8 rows of w1, and the tiles that each has on its way:
 /// 192 KiB of a multiprocessor's memory, or where there is less, 64 KiB.
 template <DType kType, int kRank>
