@@ -230,6 +230,7 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
   };
   const auto start_logits = [&](std::int64_t i, int stage) {
     constexpr int kQuads = kWidth / 4;
+    const markov::LogitCopier copy;
     const std::int64_t first = i < walk.count ? walk.tile(i) * kWidth : vocab;
     for (int j = thread; j < rows * kQuads; j += kWarps * 32) {
       const int at = j % kQuads * 4;
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
       const float* source = backbone_of(step, j / kQuads) + first + at;
       float* target = &memory.logits[stage][j / kQuads][at];
       if (quads && left >= 4) {
-        markov::copy_unit_or_zeros(target, source, true);
+        copy(target, source);
         continue;
       }
 #pragma unroll

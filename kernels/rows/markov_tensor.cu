@@ -164,9 +164,11 @@ struct Logits {
   static constexpr int kQuads = kWidth / 4;
   float values[kRows][kWidth + 4];
 
-  /// Starts copying `rows` rows of the backbone from `first` on. kQuad: whole quads may be copied.
+  /// Starts copying `rows` rows of the backbone from `first` on. `quad`: whole quads may be
+  /// copied.
   __device__ void start(const MarkovTensorArgs& args, const RowPlan (&plan)[kRows], int rows,
                         std::int64_t first, bool quad) {
+    const markov::LogitCopier copy;
     for (int i = static_cast<int>(threadIdx.x); i < rows * kQuads;
          i += static_cast<int>(blockDim.x)) {
       const int row = i / kQuads;
@@ -176,7 +178,7 @@ struct Logits {
       const float* source = args.backbone.data + plan[row].backbone + first + at;
       float* target = &values[row][at];
       if (quad && left >= 4) {
-        markov::copy_unit_or_zeros(target, source, true);
+        copy(target, source);
         continue;
       }
 #pragma unroll

@@ -30,6 +30,21 @@ __device__ inline void copy_unit_or_zeros(void* target, const void* source, bool
                : "memory");
 }
 
+/// The same for 16 bytes of logits, which shall not push weights out of the L2 cache.
+struct LogitCopier {
+  std::uint64_t policy;
+
+  __device__ LogitCopier() {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  }
+  __device__ void operator()(float* target, const float* source) const {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, 16, %2;" ::"r"(
+                     static_cast<std::uint32_t>(__cvta_generic_to_shared(target))),
+                 "l"(source), "l"(policy)
+                 : "memory");
+  }
+};
+
 /// Weights pass the caches of the multiprocessors by: each byte is used once there.
 __device__ inline uint4 load_weights(const void* place) {
   uint4 out;
