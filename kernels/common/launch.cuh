@@ -37,6 +37,7 @@ __device__ inline void let_next_kernel_start() {
 struct DeviceTraits {
   int major = 0;  ///< of the compute capability
   std::int64_t multiprocessors = 0;
+  std::int64_t block_memory = 0;  ///< shared memory a block may have, bytes
 };
 inline const DeviceTraits& device_traits() {
   static const DeviceTraits traits = [] {
@@ -47,7 +48,10 @@ inline const DeviceTraits& device_traits() {
     DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     DSPARK_CUDA_CHECK(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-    return DeviceTraits{major, multiprocessors};
+    int block_memory = 0;
+    DSPARK_CUDA_CHECK(
+        cudaDeviceGetAttribute(&block_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return DeviceTraits{major, multiprocessors, block_memory};
   }();
   return traits;
 }

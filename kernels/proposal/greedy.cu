@@ -3,6 +3,7 @@
 #include "kernels/common/gemm.cuh"
 #include "kernels/common/reduce.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/proposal/greedy_tensor.cuh"
 #include "kernels/rows/top_two.cuh"
 
 namespace dspark::kernels {
@@ -41,6 +42,21 @@ struct GreedyStep {
   std::int32_t* tokens;
   float* margin;
   std::uint32_t* status;
+
+  /// `count` rows from `first` on.
+  GreedyStep rows_from(std::int32_t first, std::int32_t count) const {
+    const std::int64_t cells = static_cast<std::int64_t>(first) * block_size;
+    GreedyStep out = *this;
+    out.batch = count;
+    out.backbone_first += first * backbone_stride;
+    out.stacked_first += cells + first;
+    out.rows += first;
+    out.previous += first;
+    if (slots != nullptr) out.slots += cells;
+    if (tokens != nullptr) out.tokens += cells;
+    if (margin != nullptr) out.margin += cells;
+    return out;
+  }
 
   struct Part {
     std::uint32_t code;    // order code of the best logit, or kNaNCode
@@ -152,6 +168,7 @@ struct GreedyStep {
 
 /// Empty rows, and the previous tokens of a step.
 __global__ void __launch_bounds__(kThreads) start_kernel(GreedyStep step) {
+  let_next_kernel_start();
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= step.batch) return;
   if (item == 0) *step.arrived = 0;
@@ -215,7 +232,13 @@ GreedyStep greedy_step(const Args& args, ScratchCutter& scratch) {
 }
 
 /// Enqueues the step itself; its rows are empty and its previous tokens known.
-void launch_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, cudaStream_t stream) {
+void launch_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, Products products,
+                 cudaStream_t stream) {
+  if (step.head && products == Products::tensor && greedy_tensor::applies(w1, w2)) {
+    // Steps in turn find the end of each other's walk in the cache.
+    greedy_tensor::launch(step, w1, w2, step.step % 2 != 0, stream);
+    return;
+  }
   if (step.head) {
     gemm(gemm_operand(w1, step.previous), gemm_operand(w2), step.batch, step.backbone.vocab,
          w1.cols, step, stream);
@@ -238,7 +261,7 @@ void markov_greedy_step(const MarkovGreedyStepArgs& args, cudaStream_t stream) {
   step.stacked_first = args.stacked_row < 0 ? args.step + 1 : args.stacked_row;
   step.slots = args.slots;
   DSPARK_LAUNCH(start_kernel, grid_for_items(args.batch), kThreads, 0, stream, step);
-  launch_step(step, args.w1, args.w2, stream);
+  launch_step(step, args.w1, args.w2, args.products, stream);
 }
 
 void finalize_greedy_draft_tokens(const FinalizeGreedyDraftTokensArgs& args, cudaStream_t stream) {
@@ -255,7 +278,7 @@ void greedy_propose(const GreedyProposeArgs& args, cudaStream_t stream) {
   for (step.step = 0; step.step < args.block_size; ++step.step) {
     step.backbone_first = static_cast<std::int64_t>(step.step) + args.logits_offset;
     step.chained = step.step + 1 < args.block_size;
-    launch_step(step, args.w1, args.w2, stream);
+    launch_step(step, args.w1, args.w2, args.products, stream);
   }
 }
 

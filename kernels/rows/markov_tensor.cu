@@ -1,58 +1,23 @@
 #include "kernels/rows/markov_tensor.h"
 
-#include <cuda_pipeline.h>
-
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/rows/markov_tile.cuh"
 
-// The vocabulary is the long side of the product: a warp holds 16 rows of w2 in registers, as the
-// tensor cores want them, and meets 8 rows of w1 at a time. Nothing of w2 passes through shared
-// memory, and it is read once whatever the number of rows.
-//
-// Elements of k are dealt to the lanes in pieces of 16 bytes, the same way for both operands; so
-// each instruction's sum is over the same 16 elements for every row and every launch.
+// Three kernels with the same instructions per output (markov_tile.cuh). Up to 8 rows: w2 alone
+// counts, and warps stream it independently. Up to 64: blocks walk the vocabulary, and logits pass
+// through shared memory so that memory sees whole lines. Beyond: logits alone count; a block keeps
+// its part of w2 while rows pass by.
 
 namespace dspark::kernels {
 namespace {
 
-inline constexpr int kTile = 16;        // vocabulary rows of a warp
-inline constexpr int kColumns = 8;      // rows of w1 in an instruction
-inline constexpr int kGroup = 64;       // rows of w1 in shared memory
-inline constexpr int kPieceBytes = 64;  // of a row, per piece: 16 bytes of each of 4 lanes
-inline constexpr int kThinWarps = 8;
-/// Of the kernel for many rows: as many as the registers hold.
-template <int kPieces>
-constexpr int kWideWarps = kPieces <= 8 ? 16 : 8;
-
-/// Bytes between rows of w1 in shared memory: 16-byte reads of 8 lanes do not collide.
-template <int kPieces>
-constexpr int kPitch = kPieces* kPieceBytes + (kPieces % 2 == 0 ? 64 : 0);
-
-__device__ inline uint4 load_weights(const void* place) {
-  uint4 out;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-               : "l"(place));
-  return out;
-}
-
-template <DType kType>
-__device__ void multiply(float (&sum)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                         std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (kType == DType::f16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-}
+using markov::kColumns;
+using markov::kLargeMemory;
+using markov::kTile;
+using markov::Walk;
+using markov::WeightStage;
+using markov::WeightTile;
 
 /// What becomes of an output row: an offset into the backbone, or one of these.
 inline constexpr std::int64_t kSkip = -1;
@@ -61,249 +26,495 @@ inline constexpr std::int64_t kNaN = -2;
 struct RowPlan {
   std::int64_t previous;  // row of w1, or -1
   std::int64_t backbone;  // offset, kSkip or kNaN
-  std::uint32_t problems;
 };
 
-__device__ inline RowPlan plan_row(const MarkovTensorArgs& args, std::int64_t m) {
-  const MarkovIndex& index = args.index;
-  const bool arrays = index.previous != nullptr;
+/// An output row's ids, as they stand in memory.
+struct RowIds {
   std::int64_t previous;
-  std::int64_t row;
-  if (arrays) {
-    previous = index.previous[m];
-    row = index.backbone_row[m];
-    if (previous < 0) return {-1, kSkip, kOpOk};
-  } else {
-    previous = index.step == 0 ? index.first_previous[m]
-                               : index.draft[m * index.block_size + index.step - 1];
-    row = m * index.logits_stride + index.step + index.logits_offset;
-  }
+  std::int64_t backbone;
+};
+
+__device__ inline RowIds load_ids(const MarkovIndex& index, std::int64_t m) {
+  if (index.previous != nullptr) return {index.previous[m], index.backbone_row[m]};
+  const std::int64_t previous = index.step == 0
+                                    ? index.first_previous[m]
+                                    : index.draft[m * index.block_size + index.step - 1];
+  return {previous, m * index.logits_stride + index.step + index.logits_offset};
+}
+
+__device__ inline RowPlan plan_row(const MarkovTensorArgs& args, const RowIds& ids, bool reports) {
+  const bool arrays = args.index.previous != nullptr;
+  if (arrays && ids.previous < 0) return {-1, kSkip};
   std::uint32_t problems = kOpOk;
-  if (previous < 0 || previous >= args.w1.rows) problems |= kOpBadToken;
-  if (row < 0 || row >= args.backbone.rows) problems |= kOpBadRow;
-  if (problems != kOpOk) return {-1, arrays ? kSkip : kNaN, problems};
-  return {previous, row * args.backbone.stride, kOpOk};
+  if (ids.previous < 0 || ids.previous >= args.w1.rows) problems |= kOpBadToken;
+  if (ids.backbone < 0 || ids.backbone >= args.backbone.rows) problems |= kOpBadRow;
+  if (problems == kOpOk) return {ids.previous, ids.backbone * args.backbone.stride};
+  if (reports) report(args.status, problems);
+  return {-1, arrays ? kSkip : kNaN};
 }
 
-/// A group of rows of w1 in shared memory, and what becomes of their outputs.
-template <int kPieces>
-struct GroupMemory {
-  unsigned char w1[kGroup][kPitch<kPieces>];
-  std::int64_t backbone[kGroup];
-};
-
-/// Starts copying rows [first, first + kGroup) of the output's w1 rows; rows that are not used are
-/// zeros.
-template <int kPieces>
-__device__ void start_group(const MarkovTensorArgs& args, std::int64_t first,
-                            GroupMemory<kPieces>& group, bool reports) {
-  constexpr int kUnits = kPieces * kPieceBytes / 16;
-  const int units = static_cast<int>(args.w1.cols) / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kGroup * kUnits;
-       i += static_cast<int>(blockDim.x)) {
-    const int row = i / kUnits;
-    const int unit = i % kUnits;
-    const std::int64_t m = first + row;
-    RowPlan plan = {-1, kSkip, kOpOk};
-    if (m < args.out.rows) plan = plan_row(args, m);
-    if (unit == 0) {
-      group.backbone[row] = plan.backbone;
-      if (reports) report(args.status, plan.problems);
-    }
-    unsigned char* place = group.w1[row] + unit * 16;
-    if (plan.previous >= 0 && unit < units) {
-      __pipeline_memcpy_async(place,
-                              static_cast<const unsigned char*>(args.w1.data) +
-                                  (plan.previous * args.w1.stride + unit * 8) * 2,
-                              16);
-    } else {
-      *reinterpret_cast<uint4*>(place) = uint4{0, 0, 0, 0};
-    }
-  }
+/// One lane's 16 bytes of a row of w1; zeros for a row that is not used.
+__device__ inline const unsigned char* factor_place(const MarkovTensorArgs& args,
+                                                    std::int64_t previous, int unit) {
+  return static_cast<const unsigned char*>(args.w1.data) +
+         (previous * args.w1.stride + unit * 8) * 2;
 }
 
-/// A warp's 16 rows of w2: lane 4·g + t has piece t of rows g and g + 8.
-template <int kPieces>
-struct WeightTile {
-  uint4 low[kPieces];
-  uint4 high[kPieces];
+// --- up to 8 rows -------------------------------------------------------------------------------
 
-  __device__ void load(const MarkovTensorArgs& args, std::int64_t tile, std::int64_t tiles) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const std::int64_t v = tile * kTile + lane / 4;
-    const int units = static_cast<int>(args.w2.cols) / 8;
-    const auto* row = static_cast<const unsigned char*>(args.w2.data) + v * args.w2.stride * 2;
-    const bool has_low = tile < tiles && v < args.out.vocab;
-    const bool has_high = tile < tiles && v + 8 < args.out.vocab;
+/// A lane's part of the backbone's tile: columns 2t and 2t + 1, rows g and g + 8.
+struct ThinBase {
+  float values[4];
+
+  __device__ void load(const MarkovTensorArgs& args, const std::int64_t (&from)[2],
+                       std::int64_t tile) {
+    const std::int64_t v = tile * kTile + static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      const int unit = p * 4 + lane % 4;
-      low[p] = has_low && unit < units ? load_weights(row + unit * 16) : uint4{0, 0, 0, 0};
-      high[p] = has_high && unit < units ? load_weights(row + 8 * args.w2.stride * 2 + unit * 16)
-                                         : uint4{0, 0, 0, 0};
+    for (int c = 0; c < 2; ++c) {
+      const float* row = args.backbone.data + from[c] + v;
+      values[c] = from[c] >= 0 && v < args.out.vocab ? __ldcs(row) : 0.0f;
+      values[2 + c] = from[c] >= 0 && v + 8 < args.out.vocab ? __ldcs(row + 8) : 0.0f;
     }
   }
 };
 
-/// Outputs of a tile and kMany times 8 rows from `column` on.
-template <DType kType, int kPieces, int kMany>
-__device__ void finish_columns(const MarkovTensorArgs& args, const WeightTile<kPieces>& weights,
-                               std::int64_t tile, const GroupMemory<kPieces>& group,
-                               std::int64_t first, int column) {
+template <DType kType, int kRank, int kStages>
+__global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
+    thin_kernel(MarkovTensorArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  using Weights = WeightTile<kType, kRank>;
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  const std::int64_t v = tile * kTile + g;
-  const bool has_low = v < args.out.vocab;
-  const bool has_high = v + 8 < args.out.vocab;
-  float base[kMany][4];
-  std::int64_t from[kMany][2];
-#pragma unroll
-  for (int j = 0; j < kMany; ++j) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      from[j][c] = group.backbone[column + j * kColumns + 2 * t + c];
-      const float* row = args.backbone.data + from[j][c] + v;
-      base[j][c] = from[j][c] >= 0 && has_low ? __ldcs(row) : 0.0f;
-      base[j][2 + c] = from[j][c] >= 0 && has_high ? __ldcs(row + 8) : 0.0f;
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kMany; ++j) {
-    float sum[4] = {0, 0, 0, 0};
-    const unsigned char* b = group.w1[column + j * kColumns + g] + t * 16;
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      const uint4 factor = *reinterpret_cast<const uint4*>(b + p * kPieceBytes);
-      multiply<kType>(sum, weights.low[p].x, weights.high[p].x, weights.low[p].y, weights.high[p].y,
-                      factor.x, factor.y);
-      multiply<kType>(sum, weights.low[p].z, weights.high[p].z, weights.low[p].w, weights.high[p].w,
-                      factor.z, factor.w);
-    }
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (from[j][c] == kSkip) continue;
-      const bool use = from[j][c] >= 0;
-      float* place =
-          args.out.data + (first + column + j * kColumns + 2 * t + c) * args.out.stride + v;
-      const float nan = __uint_as_float(0x7FC00000u);
-      if (has_low) place[0] = use ? base[j][c] + sum[c] : nan;
-      if (has_high) place[8] = use ? base[j][2 + c] + sum[2 + c] : nan;
-    }
-  }
-}
+  const std::int64_t vocab = args.out.vocab;
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const Walk walk(warp, static_cast<std::int64_t>(gridDim.x) * kWarps, (vocab + kTile - 1) / kTile,
+                  args.reverse);
+  markov::WeightStream<kType, kRank, kStages> stream(dynamic, args.w2, vocab, walk);
 
-template <DType kType, int kPieces>
-__device__ void finish_tile(const MarkovTensorArgs& args, const WeightTile<kPieces>& weights,
-                            std::int64_t tile, const GroupMemory<kPieces>& group,
-                            std::int64_t first) {
-  const std::int64_t left = args.out.rows - first;
-  const int columns = static_cast<int>(left < kGroup ? left : kGroup);
-  if (columns <= kColumns) {
-    finish_columns<kType, kPieces, 1>(args, weights, tile, group, first, 0);
-    return;
-  }
-  for (int column = 0; column < columns; column += 4 * kColumns) {
-    finish_columns<kType, kPieces, 4>(args, weights, tile, group, first, column);
-  }
-}
-
-/// Up to kGroup rows: every warp walks its tiles, the next one on its way while this is multiplied.
-template <DType kType, int kPieces>
-__global__ void __launch_bounds__(kThinWarps * 32, 1) thin_kernel(MarkovTensorArgs args) {
-  extern __shared__ __align__(16) unsigned char dynamic[];
-  GroupMemory<kPieces>& group = *reinterpret_cast<GroupMemory<kPieces>*>(dynamic);
-  const std::int64_t tiles = (static_cast<std::int64_t>(args.out.vocab) + kTile - 1) / kTile;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThinWarps;
-  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kThinWarps + threadIdx.x / 32;
-  const auto place = [&](std::int64_t tile) {
-    return args.reverse && tile < tiles ? tiles - 1 - tile : tile;
-  };
-  // Two tiles that take turns, where the registers suffice.
-  constexpr bool kAhead = kPieces <= 8;
-  WeightTile<kPieces> even;
-  even.load(args, place(warp), tiles);
   wait_for_previous_kernel();
-  start_group<kPieces>(args, 0, group, blockIdx.x == 0);
-  __pipeline_commit();
-  __pipeline_wait_prior(0);
-  __syncthreads();
+  RowPlan plan = {-1, kSkip};
+  if (g < args.out.rows) plan = plan_row(args, load_ids(args.index, g), warp == 0 && t == 0);
+  const int units = static_cast<int>(args.w1.cols) / 8;
+  uint4 factor[Weights::kFactors];
+#pragma unroll
+  for (int f = 0; f < Weights::kFactors; ++f) {
+    const int unit = Weights::factor_unit(f, t);
+    factor[f] = plan.previous >= 0 && unit < units
+                    ? markov::load_weights(factor_place(args, plan.previous, unit))
+                    : uint4{0, 0, 0, 0};
+  }
+  const std::int64_t from[2] = {__shfl_sync(0xFFFFFFFFu, plan.backbone, 8 * t),
+                                __shfl_sync(0xFFFFFFFFu, plan.backbone, 8 * t + 4)};
+  ThinBase base = {};
+  if (walk.count > 0) base.load(args, from, walk.tile(0));
   let_next_kernel_start();
-  if constexpr (kAhead) {
-    WeightTile<kPieces> odd;
-    for (std::int64_t tile = warp; tile < tiles; tile += 2 * step) {
-      odd.load(args, place(tile + step), tiles);
-      finish_tile<kType, kPieces>(args, even, place(tile), group, 0);
-      if (tile + step >= tiles) break;
-      even.load(args, place(tile + 2 * step), tiles);
-      finish_tile<kType, kPieces>(args, odd, place(tile + step), group, 0);
+
+  const float nan = __uint_as_float(0x7FC00000u);
+  Weights weights;
+  for (std::int64_t i = 0; i < walk.count; ++i) {
+    stream.take(i, weights);
+    ThinBase next = {};
+    if (i + 1 < walk.count) next.load(args, from, walk.tile(i + 1));
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int f = 0; f < Weights::kFactors; ++f) weights.add_factor(sum, f, factor[f]);
+    const std::int64_t v = walk.tile(i) * kTile + g;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (from[c] == kSkip) continue;
+      float* out = args.out.data + (2 * t + c) * args.out.stride + v;
+      if (v < vocab) out[0] = from[c] >= 0 ? base.values[c] + sum[c] : nan;
+      if (v + 8 < vocab) out[8] = from[c] >= 0 ? base.values[2 + c] + sum[2 + c] : nan;
     }
-  } else {
-    for (std::int64_t tile = warp; tile < tiles; tile += step) {
-      finish_tile<kType, kPieces>(args, even, place(tile), group, 0);
-      even.load(args, place(tile + step), tiles);
+    base = next;
+  }
+  __pipeline_wait_prior(0);
+}
+
+// --- more rows ----------------------------------------------------------------------------------
+
+/// A group of kRows output rows: rows of w1 in shared memory.
+template <DType kType, int kRank, int kRows>
+struct Factors {
+  unsigned char bytes[kRows][WeightTile<kType, kRank>::kFactorPitch];
+
+  /// Starts copying; rows that are not used become zeros.
+  __device__ void start(const MarkovTensorArgs& args, const RowPlan (&plan)[kRows]) {
+    constexpr int kUnits = kRank / 8;
+    const int units = static_cast<int>(args.w1.cols) / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / kUnits;
+      const int unit = i % kUnits;
+      const std::int64_t previous = plan[row].previous;
+      const bool copies = previous >= 0 && unit < units;
+      markov::copy_unit_or_zeros(bytes[row] + unit * markov::kUnitBytes,
+                                 copies ? factor_place(args, previous, unit) : args.w1.data,
+                                 copies);
+    }
+  }
+};
+
+/// kRows rows of kWidth logits in shared memory. The pitch spreads the lanes of a product's outputs
+/// (8 neighbours in 4 rows) over all banks.
+template <int kRows, int kWidth>
+struct Logits {
+  static constexpr int kQuads = kWidth / 4;
+  float values[kRows][kWidth + 4];
+
+  /// Starts copying `rows` rows of the backbone from `first` on. `quad`: whole quads may be
+  /// copied.
+  __device__ void start(const MarkovTensorArgs& args, const RowPlan (&plan)[kRows], int rows,
+                        std::int64_t first, bool quad) {
+    const markov::LogitCopier copy;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * kQuads;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / kQuads;
+      const int at = i % kQuads * 4;
+      const std::int64_t left = args.out.vocab - (first + at);
+      if (plan[row].backbone < 0 || left <= 0) continue;
+      const float* source = args.backbone.data + plan[row].backbone + first + at;
+      float* target = &values[row][at];
+      if (quad && left >= 4) {
+        copy(target, source);
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (e < left) __pipeline_memcpy_async(target + e, source + e, 4);
+      }
+    }
+  }
+
+  /// Writes them from output row `first_row` on.
+  template <bool kStream>
+  __device__ void store(const MarkovTensorArgs& args, const RowPlan (&plan)[kRows], int rows,
+                        std::int64_t first_row, std::int64_t first, bool quad) const {
+    const float nan = __uint_as_float(0x7FC00000u);
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < rows * kQuads;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / kQuads;
+      const int at = i % kQuads * 4;
+      const std::int64_t left = args.out.vocab - (first + at);
+      const std::int64_t backbone = plan[row].backbone;
+      if (backbone == kSkip || left <= 0) continue;
+      float4 logits = *reinterpret_cast<const float4*>(&values[row][at]);
+      if (backbone == kNaN) logits = {nan, nan, nan, nan};
+      float* target = args.out.data + (first_row + row) * args.out.stride + first + at;
+      if (quad && left >= 4) {
+        if constexpr (kStream) {
+          __stcs(reinterpret_cast<float4*>(target), logits);
+        } else {
+          *reinterpret_cast<float4*>(target) = logits;
+        }
+        continue;
+      }
+      target[0] = logits.x;
+      if (left > 1) target[1] = logits.y;
+      if (left > 2) target[2] = logits.z;
+      if (left > 3) target[3] = logits.w;
+    }
+  }
+};
+
+/// Adds a warp's products with kMany times 8 rows from `column` on; its kTiles tiles begin at
+/// logit `own`.
+template <DType kType, int kRank, int kTiles, int kMany, int kRows, int kWidth>
+__device__ void add_columns(const WeightTile<kType, kRank> (&weights)[kTiles],
+                            const Factors<kType, kRank, kRows>& factors,
+                            Logits<kRows, kWidth>& logits, int column, int own) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  float sum[kMany][kTiles][4] = {};
+#pragma unroll
+  for (int f = 0; f < WeightTile<kType, kRank>::kFactors; ++f) {
+#pragma unroll
+    for (int j = 0; j < kMany; ++j) {
+      const uint4 factor = *reinterpret_cast<const uint4*>(
+          factors.bytes[column + j * kColumns + g] +
+          WeightTile<kType, kRank>::factor_unit(f, t) * markov::kUnitBytes);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        weights[i].add_factor(sum[j][i], f, factor);
+      }
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kMany; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float* row = logits.values[column + j * kColumns + 2 * t + c] + own + g;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        row[i * kTile] += sum[j][i][c];
+        row[i * kTile + 8] += sum[j][i][2 + c];
+      }
     }
   }
 }
 
-/// Many rows: a block keeps its tiles while the rows of w1 pass through shared memory.
-template <DType kType, int kPieces>
-__global__ void __launch_bounds__(kWideWarps<kPieces> * 32, 1) wide_kernel(MarkovTensorArgs args) {
+/// Adds the products of all `rows` rows of the group.
+template <DType kType, int kRank, int kTiles, int kRows, int kWidth>
+__device__ void add_products(const WeightTile<kType, kRank> (&weights)[kTiles],
+                             const Factors<kType, kRank, kRows>& factors,
+                             Logits<kRows, kWidth>& logits, int rows, int own) {
+  constexpr int kMany = 4 / kTiles;
+  for (int column = 0; column < rows; column += kMany * kColumns) {
+    add_columns<kType, kRank, kTiles, kMany>(weights, factors, logits, column, own);
+  }
+}
+
+__device__ inline bool quad_rows(const Rows& rows) {
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+}
+
+// --- up to 64 rows ------------------------------------------------------------------------------
+
+inline constexpr int kMiddleRows = 64;
+template <int kRank>
+inline constexpr int kMiddleWarps = kRank <= 256 ? 8 : 4;
+inline constexpr int kMiddleStages = 3;
+
+template <DType kType, int kRank>
+struct MiddleMemory {
+  static constexpr int kWidth = kMiddleWarps<kRank> * kTile;
+  WeightStage<kType, kRank> weights[kMiddleWarps<kRank>];
+  Factors<kType, kRank, kMiddleRows> factors;
+  Logits<kMiddleRows, kWidth> logits[kMiddleStages];
+  RowPlan plan[kMiddleRows];
+};
+
+/// A block walks the vocabulary; the next tile of w2 and the next two of the backbone are on their
+/// way while one is multiplied.
+template <DType kType, int kRank>
+__global__ void __launch_bounds__(kMiddleWarps<kRank> * 32, 1)
+    middle_kernel(MarkovTensorArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic[];
-  auto* groups = reinterpret_cast<GroupMemory<kPieces>*>(dynamic);
-  const std::int64_t tiles = (static_cast<std::int64_t>(args.out.vocab) + kTile - 1) / kTile;
-  const std::int64_t tile =
-      static_cast<std::int64_t>(blockIdx.x) * kWideWarps<kPieces> + threadIdx.x / 32;
-  WeightTile<kPieces> weights;
-  weights.load(args, tile, tiles);
-  const bool reports = blockIdx.x == 0;
-  start_group<kPieces>(args, 0, groups[0], reports);
-  __pipeline_commit();
-  int current = 0;
-  for (std::int64_t first = 0; first < args.out.rows; first += kGroup) {
-    if (first + kGroup < args.out.rows) {
-      start_group<kPieces>(args, first + kGroup, groups[current ^ 1], reports);
+  constexpr int kWarps = kMiddleWarps<kRank>;
+  constexpr int kWidth = MiddleMemory<kType, kRank>::kWidth;
+  auto& memory = *reinterpret_cast<MiddleMemory<kType, kRank>*>(dynamic);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t vocab = args.out.vocab;
+  const int rows = static_cast<int>(args.out.rows);
+  const Walk walk(blockIdx.x, gridDim.x, (vocab + kWidth - 1) / kWidth, args.reverse);
+  const bool quad_base = quad_rows(args.backbone);
+  const bool quad_out = quad_rows(args.out);
+  const auto start_weights = [&](std::int64_t i) {
+    if (i < walk.count) memory.weights[warp].start(args.w2, vocab, walk.tile(i) * kWarps + warp);
+    __pipeline_commit();
+  };
+  const auto start_logits = [&](std::int64_t i, int stage) {
+    if (i < walk.count) {
+      memory.logits[stage].start(args, memory.plan, rows, walk.tile(i) * kWidth, quad_base);
     }
     __pipeline_commit();
+  };
+  start_weights(0);
+  wait_for_previous_kernel();
+  for (int row = static_cast<int>(threadIdx.x); row < kMiddleRows; row += kWarps * 32) {
+    memory.plan[row] = row < rows ? plan_row(args, load_ids(args.index, row), blockIdx.x == 0)
+                                  : RowPlan{-1, kSkip};
+  }
+  __syncthreads();
+  memory.factors.start(args, memory.plan);
+  start_logits(0, 0);
+  start_logits(1, 1);
+  let_next_kernel_start();
+
+  int stage = 0;
+  for (std::int64_t i = 0; i < walk.count; ++i) {
+    // All but the next tile of the backbone has come, and everyone is done with the tile before.
     __pipeline_wait_prior(1);
     __syncthreads();
-    if (tile < tiles) finish_tile<kType, kPieces>(args, weights, tile, groups[current], first);
+    WeightTile<kType, kRank> weights[1];
+    weights[0].take(memory.weights[warp]);
+    __syncwarp();
+    start_weights(i + 1);
+    start_logits(i + 2, stage == 0 ? kMiddleStages - 1 : stage - 1);
+    add_products<kType, kRank>(weights, memory.factors, memory.logits[stage], rows, warp * kTile);
     __syncthreads();
-    current ^= 1;
+    memory.logits[stage].template store<false>(args, memory.plan, rows, 0, walk.tile(i) * kWidth,
+                                               quad_out);
+    stage = stage + 1 == kMiddleStages ? 0 : stage + 1;
   }
   __pipeline_wait_prior(0);
 }
 
-template <DType kType, int kPieces>
-void launch(const MarkovTensorArgs& args, cudaStream_t stream) {
-  constexpr std::size_t kBytes = sizeof(GroupMemory<kPieces>);
-  const std::int64_t tiles = (static_cast<std::int64_t>(args.out.vocab) + kTile - 1) / kTile;
-  if (args.out.rows > kGroup) {
-    // Beyond 48 KiB a kernel has to ask, once.
-    static const cudaError_t asked = cudaFuncSetAttribute(
-        wide_kernel<kType, kPieces>, cudaFuncAttributeMaxDynamicSharedMemorySize, 2 * kBytes);
-    DSPARK_CUDA_CHECK(asked);
-    DSPARK_LAUNCH((wide_kernel<kType, kPieces>),
-                  grid_of((tiles + kWideWarps<kPieces> - 1) / kWideWarps<kPieces>),
-                  kWideWarps<kPieces> * 32, 2 * kBytes, stream, args);
-    return;
+// --- any number of rows -------------------------------------------------------------------------
+
+/// How a block of the kernel for many rows is cut. Large where the device has the memory.
+template <int kRank, bool kLarge>
+struct WideShape {
+  static constexpr int kRows = kLarge ? 64 : 32;
+  static constexpr int kWarps = kRank <= 256 || kLarge ? 8 : 4;
+  static constexpr int kTiles = kRank <= 256 && kLarge ? 2 : 1;
+  static constexpr int kWidth = kWarps * kTiles * kTile;
+};
+
+template <DType kType, int kRank, bool kLarge>
+struct WideMemory {
+  using Shape = WideShape<kRank, kLarge>;
+  Factors<kType, kRank, Shape::kRows> factors[2];
+  Logits<Shape::kRows, Shape::kWidth> logits[2];
+  RowPlan plan[4][Shape::kRows];
+};
+
+/// The work is the pairs of a part of the vocabulary and a group of rows, rows fastest, in equal
+/// shares: a block keeps a part of w2 in registers while w1, the backbone and the outputs pass
+/// through shared memory.
+template <DType kType, int kRank, bool kLarge>
+__global__ void __launch_bounds__(WideShape<kRank, kLarge>::kWarps * 32, 1)
+    wide_kernel(MarkovTensorArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  using Shape = WideShape<kRank, kLarge>;
+  constexpr int kRows = Shape::kRows;
+  constexpr int kWidth = Shape::kWidth;
+  constexpr int kTiles = Shape::kTiles;
+  static_assert(kRows <= Shape::kWarps * 32, "a thread per row");
+  auto& memory = *reinterpret_cast<WideMemory<kType, kRank, kLarge>*>(dynamic);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const std::int64_t vocab = args.out.vocab;
+  const std::int64_t groups = (args.out.rows + kRows - 1) / kRows;
+  const std::int64_t items = (vocab + kWidth - 1) / kWidth * groups;
+  const std::int64_t begin = items * blockIdx.x / gridDim.x;
+  const std::int64_t end = items * (blockIdx.x + 1) / gridDim.x;
+  const bool quad_base = quad_rows(args.backbone);
+  const bool quad_out = quad_rows(args.out);
+  const auto rows_of = [&](std::int64_t item) {
+    const std::int64_t left = args.out.rows - item % groups * kRows;
+    return static_cast<int>(left < kRows ? left : kRows);
+  };
+  const auto ids_of = [&](std::int64_t item) {
+    const bool has = item < end && thread < rows_of(item);
+    return has ? load_ids(args.index, item % groups * kRows + thread) : RowIds{-1, -1};
+  };
+  const auto write_plan = [&](std::int64_t item, const RowIds& ids) {
+    if (item >= end || thread >= kRows) return;
+    // The first part of the vocabulary reports.
+    memory.plan[(item - begin) % 4][thread] =
+        thread < rows_of(item) ? plan_row(args, ids, item < groups) : RowPlan{-1, kSkip};
+  };
+  const auto start = [&](std::int64_t item) {
+    if (item < end) {
+      const RowPlan(&plan)[kRows] = memory.plan[(item - begin) % 4];
+      memory.factors[(item - begin) % 2].start(args, plan);
+      memory.logits[(item - begin) % 2].start(args, plan, rows_of(item), item / groups * kWidth,
+                                              quad_base);
+    }
+    __pipeline_commit();
+  };
+  WeightTile<kType, kRank> weights[kTiles];
+  const auto load_weights = [&](std::int64_t item) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      weights[i].load(args.w2, vocab, (item / groups * Shape::kWarps + warp) * kTiles + i);
+    }
+  };
+  if (begin >= end) return;
+  load_weights(begin);
+  write_plan(begin, ids_of(begin));
+  write_plan(begin + 1, ids_of(begin + 1));
+  __syncthreads();
+  start(begin);
+  for (std::int64_t item = begin; item < end; ++item) {
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    start(item + 1);
+    const RowIds ids = ids_of(item + 2);
+    Logits<kRows, kWidth>& logits = memory.logits[(item - begin) % 2];
+    add_products<kType, kRank>(weights, memory.factors[(item - begin) % 2], logits, rows_of(item),
+                               warp * kTiles * kTile);
+    if (item + 1 < end && (item + 1) % groups == 0) load_weights(item + 1);
+    write_plan(item + 2, ids);
+    __syncthreads();
+    logits.template store<true>(args, memory.plan[(item - begin) % 4], rows_of(item),
+                                item % groups * kRows, item / groups * kWidth, quad_out);
   }
-  static const cudaError_t asked = cudaFuncSetAttribute(
-      thin_kernel<kType, kPieces>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  DSPARK_CUDA_CHECK(asked);
-  const std::int64_t blocks = (tiles + kThinWarps - 1) / kThinWarps;
+}
+
+// --- launches -----------------------------------------------------------------------------------
+
+/// Launches a kernel of at most one block per multiprocessor with `shared` bytes.
+void launch_walk(void (*kernel)(MarkovTensorArgs), std::int64_t blocks, int warps,
+                 std::size_t shared, bool early, const MarkovTensorArgs& args,
+                 cudaStream_t stream) {
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim =
       grid_of(blocks < device_traits().multiprocessors ? blocks : device_traits().multiprocessors);
-  config.blockDim = dim3(kThinWarps * 32);
-  config.dynamicSmemBytes = kBytes;
+  config.blockDim = dim3(static_cast<unsigned>(warps) * 32);
+  config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = args.early && device_traits().major >= 9 ? 1 : 0;
-  DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, thin_kernel<kType, kPieces>, args));
+  config.numAttrs = early && device_traits().major >= 9 ? 1 : 0;
+  DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args));
+}
+
+/// Lets a kernel have `shared` bytes of shared memory; beyond 48 KiB it has to ask, once.
+cudaError_t ask_for(void (*kernel)(MarkovTensorArgs), std::size_t shared) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(shared));
+}
+
+template <DType kType, int kRank, bool kLarge>
+void launch_thin(const MarkovTensorArgs& args, cudaStream_t stream) {
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
+  constexpr int kStages = markov::kThinStages<kType, kRank, kLarge>;
+  constexpr std::size_t kShared = sizeof(WeightStage<kType, kRank>) * kWarps * kStages;
+  static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kStages>, kShared);
+  DSPARK_CUDA_CHECK(asked);
+  const std::int64_t tiles = (static_cast<std::int64_t>(args.out.vocab) + kTile - 1) / kTile;
+  launch_walk(thin_kernel<kType, kRank, kStages>, (tiles + kWarps - 1) / kWarps, kWarps, kShared,
+              args.early, args, stream);
+}
+
+template <DType kType, int kRank>
+void launch_middle(const MarkovTensorArgs& args, cudaStream_t stream) {
+  constexpr std::size_t kShared = sizeof(MiddleMemory<kType, kRank>);
+  constexpr int kWidth = MiddleMemory<kType, kRank>::kWidth;
+  static const cudaError_t asked = ask_for(middle_kernel<kType, kRank>, kShared);
+  DSPARK_CUDA_CHECK(asked);
+  launch_walk(middle_kernel<kType, kRank>,
+              (static_cast<std::int64_t>(args.out.vocab) + kWidth - 1) / kWidth,
+              kMiddleWarps<kRank>, kShared, args.early, args, stream);
+}
+
+template <DType kType, int kRank, bool kLarge>
+void launch_wide(const MarkovTensorArgs& args, cudaStream_t stream) {
+  using Shape = WideShape<kRank, kLarge>;
+  constexpr std::size_t kShared = sizeof(WideMemory<kType, kRank, kLarge>);
+  static const cudaError_t asked = ask_for(wide_kernel<kType, kRank, kLarge>, kShared);
+  DSPARK_CUDA_CHECK(asked);
+  const std::int64_t groups = (args.out.rows + Shape::kRows - 1) / Shape::kRows;
+  const std::int64_t parts =
+      (static_cast<std::int64_t>(args.out.vocab) + Shape::kWidth - 1) / Shape::kWidth;
+  launch_walk(wide_kernel<kType, kRank, kLarge>, parts * groups, Shape::kWarps, kShared, false,
+              args, stream);
+}
+
+template <DType kType, int kRank>
+void launch(const MarkovTensorArgs& args, cudaStream_t stream) {
+  static_assert(sizeof(WideMemory<kType, kRank, true>) <= kLargeMemory);
+  static_assert(sizeof(MiddleMemory<kType, kRank>) <= kLargeMemory);
+  static_assert(sizeof(WideMemory<kType, kRank, false>) <= 99 * 1024);
+  const bool large = device_traits().block_memory >= kLargeMemory;
+  if (args.out.rows <= kColumns) {
+    large ? launch_thin<kType, kRank, true>(args, stream)
+          : launch_thin<kType, kRank, false>(args, stream);
+  } else if (!large) {
+    launch_wide<kType, kRank, false>(args, stream);
+  } else if (args.out.rows <= kMiddleRows) {
+    launch_middle<kType, kRank>(args, stream);
+  } else {
+    launch_wide<kType, kRank, true>(args, stream);
+  }
 }
 
 bool rows_at_16_bytes(const Matrix& matrix) {
@@ -313,17 +524,18 @@ bool rows_at_16_bytes(const Matrix& matrix) {
 }  // namespace
 
 bool markov_tensor_applies(const Matrix& w1, const Matrix& w2) {
-  return w1.data != nullptr && w1.type == w2.type && w1.type != DType::f32 && w1.cols > 0 &&
-         w1.cols % 8 == 0 && w1.cols <= 512 && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
+  return w1.data != nullptr && w1.type == w2.type &&
+         (w1.type == DType::f16 || w1.type == DType::bf16) && w1.cols > 0 && w1.cols % 8 == 0 &&
+         w1.cols <= 512 && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
 }
 
 void markov_tensor(const MarkovTensorArgs& args, cudaStream_t stream) {
   if (args.out.rows <= 0 || args.out.vocab <= 0) return;
   const bool short_rank = args.w1.cols <= 256;
   if (args.w1.type == DType::f16) {
-    short_rank ? launch<DType::f16, 8>(args, stream) : launch<DType::f16, 16>(args, stream);
+    short_rank ? launch<DType::f16, 256>(args, stream) : launch<DType::f16, 512>(args, stream);
   } else {
-    short_rank ? launch<DType::bf16, 8>(args, stream) : launch<DType::bf16, 16>(args, stream);
+    short_rank ? launch<DType::bf16, 256>(args, stream) : launch<DType::bf16, 512>(args, stream);
   }
 }
 

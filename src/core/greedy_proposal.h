@@ -53,7 +53,10 @@ struct QuantizeMarkovW2Args {
 /// The product is MarkovRowsArgs'; with e4m3 the chain runs over the codes' values and is
 /// multiplied once by w2_scale[v] before it is added. previous = first_previous[b] for step 0, else
 /// the token in slots[b, step-1]; steps run in order. Without a Markov head (`w1.data` null) c is
-/// the backbone row, and ids are not read.
+/// the backbone row, and ids are not read. Products::tensor needs rows of w1 and w2 at multiples of
+/// 16 bytes, a rank that is a multiple of 8 and at most 512, and both in f16, both in bf16, or w1 in
+/// f16 and e4m3 codes (rank a multiple of 16); other heads are exact. The bits of c, and so the
+/// slots, then depend on the row's own operands alone.
 ///
 /// The step writes its own column of `slots` and no other, and needs no slot zeroed before. Empty
 /// slots: a row with NaN, +inf or no finite value, reported as kOpInvalidRow; and a row whose
@@ -71,7 +74,7 @@ struct MarkovGreedyStepArgs {
   Matrix w2;                                     ///< [V, R], e4m3 too
   const Float16* w2_scale = nullptr;             ///< [V], with e4m3
   const std::int32_t* first_previous = nullptr;  ///< [B]
-  Products products = Products::exact;           ///< of the Markov bias; e4m3 is always exact
+  Products products = Products::exact;           ///< of the Markov bias
   std::uint64_t* slots = nullptr;                ///< [B, P]
   Rows stacked;                   ///< optional (null data) [B·(P+1), V]: c of row b goes to row
                                   ///< b·(P+1) + stacked_row
@@ -111,7 +114,7 @@ struct GreedyProposeArgs {
   Matrix w2;                                     ///< [V, R], e4m3 too
   const Float16* w2_scale = nullptr;             ///< [V], with e4m3
   const std::int32_t* first_previous = nullptr;  ///< [B]
-  Products products = Products::exact;           ///< of the Markov bias; e4m3 is always exact
+  Products products = Products::exact;           ///< of the Markov bias
   std::int32_t* tokens = nullptr;                ///< [B, P]
   float* margin = nullptr;  ///< optional [B, P]: best logit less the second best; 0: no token
   Scratch scratch;          ///< greedy_propose_scratch(B, P) bytes

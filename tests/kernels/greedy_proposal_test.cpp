@@ -110,18 +110,18 @@ TEST_F(GreedyProposal, WeightsThatCannotBeQuantizedAreReported) {
 class Case {
  public:
   Case(std::uint64_t seed, std::int32_t entries, std::int32_t slots, std::int32_t size,
-       std::int64_t width, DType type)
-      : Case(Random(seed), entries, slots, size, width, type) {}
+       std::int64_t width, DType type, std::int64_t padding = 1)
+      : Case(Random(seed), entries, slots, size, width, type, padding) {}
 
   Case(Random random, std::int32_t entries, std::int32_t slots, std::int32_t size,
-       std::int64_t width, DType type)
+       std::int64_t width, DType type, std::int64_t padding)
       : batch(entries),
         block_size(slots),
         vocab(size),
         rank(width),
         backbone_values(random.normals(static_cast<std::size_t>(entries * (slots + 1) * size), 2)),
         w1(random.normals(static_cast<std::size_t>(size * width)), width,
-           type == DType::e4m3 ? DType::f16 : type, 1),
+           type == DType::e4m3 ? DType::f16 : type, padding),
         w2(random.normals(static_cast<std::size_t>(size * width), 0.4f), width,
            type == DType::e4m3 ? DType::f16 : type),
         fp8(type == DType::e4m3),
@@ -143,6 +143,7 @@ class Case {
     args.w1 = w1.view();
     args.w2 = fp8 ? float8_matrix(codes.data(), vocab, rank) : w2.view();
     args.w2_scale = fp8 ? scale.data() : nullptr;
+    args.products = products;
     return args;
   }
 
@@ -173,10 +174,38 @@ class Case {
     return out;
   }
 
+  /// A logit in 64 bits, and how far one that was accumulated in f32, in any order and with sums
+  /// cut off rather than rounded, may lie from it.
+  struct Logit {
+    double value;
+    double bound;
+  };
+  std::vector<Logit> close_logits(std::int32_t b, std::int32_t step, std::int32_t previous) const {
+    const float* const backbone = row(backbone_values, b * (block_size + 1) + step + 1, vocab);
+    const std::vector<Float8> stored_codes = fp8 ? codes.values() : std::vector<Float8>{};
+    const std::vector<Float16> stored_scale = fp8 ? scale.values() : std::vector<Float16>{};
+    const float* const factors = row(w1.dense(), previous, rank);
+    std::vector<Logit> out;
+    for (std::int32_t v = 0; v < vocab; ++v) {
+      double product = 0;
+      double size = 0;
+      const double unit = fp8 ? to_float(stored_scale[static_cast<std::size_t>(v)]) : 1.0;
+      for (std::int64_t r = 0; r < rank; ++r) {
+        const float weight = fp8 ? to_float(stored_codes[static_cast<std::size_t>(v * rank + r)])
+                                 : row(w2.dense(), v, rank)[r];
+        product += static_cast<double>(factors[r]) * weight * unit;
+        size += std::abs(static_cast<double>(factors[r]) * weight * unit);
+      }
+      out.push_back({backbone[v] + product, 0x1p-20 * (size + std::abs(backbone[v])) + 1e-40});
+    }
+    return out;
+  }
+
   std::int32_t batch;
   std::int32_t block_size;
   std::int32_t vocab;
   std::int64_t rank;
+  Products products = Products::exact;
   std::vector<float> backbone_values;
   DeviceMatrix w1;
   DeviceMatrix w2;
@@ -295,6 +324,117 @@ TEST_F(GreedyProposal, ALongVocabularyHasManyBlocks) {
     for (const std::int32_t batch : {2, 20}) {
       const Case test(5, batch, 1, 20011, 16, type);
       expect_definition(test, run_steps(test, 1), 1);
+    }
+  }
+}
+
+// --- steps on tensor cores (Products::tensor); elsewhere they are exact ---
+
+/// Holds steps against logits in 64 bits: each logit is close to its value; and the slot is the
+/// best of the logits that were stacked, to the bit, so that it differs from the best of the values
+/// only where two are as close as the bounds.
+void expect_close(const Case& test, const Slots& got, std::int32_t steps) {
+  for (std::int32_t b = 0; b < test.batch; ++b) {
+    std::int32_t previous = test.first[static_cast<std::size_t>(b)];
+    for (std::int32_t step = 0; step < steps; ++step) {
+      const std::vector<Case::Logit> expected = test.close_logits(b, step, previous);
+      const float* const logits =
+          row(got.stacked, b * (test.block_size + 1) + step + 1, test.vocab);
+      std::size_t best = 0;
+      for (std::size_t v = 0; v < expected.size(); ++v) {
+        ASSERT_NEAR(logits[v], expected[v].value, expected[v].bound)
+            << "entry " << b << " step " << step << " token " << v;
+        if (expected[v].value > expected[best].value) best = v;
+      }
+      const std::vector<float> all(logits, logits + test.vocab);
+      const std::int32_t cell = b * test.block_size + step;
+      ASSERT_EQ(got.slots[static_cast<std::size_t>(cell)], best_key(all))
+          << "entry " << b << " step " << step;
+      EXPECT_EQ(got.margin[static_cast<std::size_t>(cell)], margin_of(all));
+      previous = got.token(cell);
+      const Case::Logit& chosen = expected[static_cast<std::size_t>(previous)];
+      if (static_cast<std::size_t>(previous) != best) {
+        EXPECT_LE(expected[best].value - chosen.value, expected[best].bound + chosen.bound);
+      }
+    }
+  }
+  EXPECT_EQ(got.status, kOpOk);
+}
+
+TEST_F(GreedyProposal, StepsOnTensorCoresAreTheBestTokenUnlessTwoAreClose) {
+  for (const DType type : {DType::f16, DType::bf16, DType::e4m3}) {
+    for (const std::int32_t batch : {1, 3, 8, 9, 33, 64, 70}) {
+      for (const std::int32_t vocab : {1, 17, 129, 300}) {
+        SCOPED_TRACE(testing::Message()
+                     << batch << " x " << vocab << ", type " << static_cast<int>(type));
+        Case test(static_cast<std::uint64_t>(batch + vocab), batch, 3, vocab, 48, type, 8);
+        test.products = Products::tensor;
+        expect_close(test, run_steps(test, 3), 3);
+        if (HasFailure()) return;
+      }
+    }
+    for (const std::int64_t rank : {16, 80, 256, 272, 512}) {
+      for (const std::int32_t batch : {2, 12}) {
+        SCOPED_TRACE(testing::Message()
+                     << batch << " of rank " << rank << ", type " << static_cast<int>(type));
+        Case test(static_cast<std::uint64_t>(rank + batch), batch, 2, 150, rank, type, 0);
+        test.products = Products::tensor;
+        expect_close(test, run_steps(test, 2), 2);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  // Every block of a large device has work, and some warps more than they have on their way.
+  Case test(31, 2, 2, 70001, 16, DType::e4m3, 0);
+  test.products = Products::tensor;
+  expect_close(test, run_steps(test, 2), 2);
+}
+
+TEST_F(GreedyProposal, SlotsOnTensorCoresDoNotDependOnTheOtherRows) {
+  for (const DType type : {DType::f16, DType::bf16, DType::e4m3}) {
+    for (const std::int64_t rank : {64, 272}) {
+      Case test(33, 75, 3, 200, rank, type, 0);
+      test.products = Products::tensor;
+      const Slots all = run_steps(test, 3);
+      for (const std::int32_t count : {1, 8, 9, 64, 65}) {
+        for (const std::int64_t padding : {0, 1}) {
+          SCOPED_TRACE(testing::Message() << count << " rows of rank " << rank << ", type "
+                                          << static_cast<int>(type) << ", padding " << padding);
+          constexpr std::int32_t kFirst = 7;
+          Case few(33, 75, 3, 200, rank, type, 0);
+          few.products = Products::tensor;
+          few.batch = count;
+          few.first.assign(test.first.begin() + kFirst, test.first.begin() + kFirst + count);
+          few.backbone_values.assign(test.backbone_values.begin() + kFirst * 4 * 200,
+                                     test.backbone_values.begin() + (kFirst + count) * 4 * 200);
+          const DeviceRows backbone(few.backbone_values, few.vocab, padding);
+          const Slots got = run_steps(few, few.arguments<MarkovGreedyStepArgs>(backbone), 3);
+          EXPECT_EQ(got.slots,
+                    (std::vector<std::uint64_t>(all.slots.begin() + kFirst * 3,
+                                                all.slots.begin() + (kFirst + count) * 3)));
+          EXPECT_EQ(got.margin, (std::vector<float>(all.margin.begin() + kFirst * 3,
+                                                    all.margin.begin() + (kFirst + count) * 3)));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GreedyProposal, BadTokensAndRowsOnTensorCores) {
+  for (const DType type : {DType::f16, DType::e4m3}) {
+    for (const std::int32_t batch : {4, 12}) {
+      Case test(34, batch, 2, 50, 16, type, 0);
+      test.products = Products::tensor;
+      test.first[1] = 50;
+      test.backbone_row(2, 0)[49] = std::nanf("");
+      test.backbone_row(3, 1)[0] = kInfinity;
+      const Slots got = run_steps(test, 2);
+      EXPECT_EQ(got.status, kOpBadToken | kOpInvalidRow);
+      for (const std::size_t cell : {2, 3, 4, 5, 7}) EXPECT_EQ(got.slots[cell], 0u) << cell;
+      for (const std::size_t cell : {0, 1, 6}) EXPECT_NE(got.slots[cell], 0u) << cell;
+      EXPECT_TRUE(std::isnan(row(got.stacked, 4, 50)[7]));
+      EXPECT_FALSE(std::isnan(row(got.stacked, 7, 50)[48]));
+      EXPECT_TRUE(std::isnan(row(got.stacked, 7, 50)[49]));
     }
   }
 }
@@ -581,6 +721,22 @@ TEST_F(GreedyProposal, AProposalIsItsStepsInARow) {
   for (const DType type : {DType::f16, DType::e4m3}) {
     for (const std::int32_t batch : {1, 3, 33}) {
       const Case test(static_cast<std::uint64_t>(90 + batch), batch, 5, 200, 16, type);
+      const Slots steps = run_steps(test, 5);
+      const Proposal got = propose(test);
+      for (std::int32_t cell = 0; cell < batch * 5; ++cell) {
+        EXPECT_EQ(got.tokens[static_cast<std::size_t>(cell)], steps.token(cell));
+      }
+      expect_same_bits(got.margin, steps.margin);
+      EXPECT_EQ(got.status, kOpOk);
+    }
+  }
+}
+
+TEST_F(GreedyProposal, AProposalOnTensorCoresIsItsStepsInARow) {
+  for (const DType type : {DType::f16, DType::bf16, DType::e4m3}) {
+    for (const std::int32_t batch : {1, 3, 33, 70}) {
+      Case test(static_cast<std::uint64_t>(90 + batch), batch, 5, 3000, 16, type, 0);
+      test.products = Products::tensor;
       const Slots steps = run_steps(test, 5);
       const Proposal got = propose(test);
       for (std::int32_t cell = 0; cell < batch * 5; ++cell) {

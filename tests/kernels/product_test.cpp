@@ -92,17 +92,27 @@ TEST_F(Products, WidenIsExactForBfloat16AndFloat) {
   }
 }
 
+/// Elements after each row of the operands of markov_rows.
+struct MarkovPadding {
+  std::int64_t backbone = 3;
+  std::int64_t w1 = 1;
+  std::int64_t w2 = 2;
+  std::int64_t out = 1;
+};
+
 /// One call of markov_rows and what it must give.
 struct MarkovCase {
-  MarkovCase(const Shape& shape, std::int64_t backbone_rows, DType type, std::uint64_t seed)
+  MarkovCase(const Shape& shape, std::int64_t backbone_rows, DType type, std::uint64_t seed,
+             const MarkovPadding& padding = {})
       : random(seed),
         vocab(shape.vocab),
         rank(shape.depth),
-        backbone(random.normals(static_cast<std::size_t>(backbone_rows * vocab), 3), vocab, 3),
+        backbone(random.normals(static_cast<std::size_t>(backbone_rows * vocab), 3), vocab,
+                 padding.backbone),
         backbone_values(backbone.dense()),
-        w1(random.normals(static_cast<std::size_t>(vocab * rank)), rank, type, 1),
-        w2(random.normals(static_cast<std::size_t>(vocab * rank)), rank, type, 2),
-        out(shape.rows, vocab, 1) {
+        w1(random.normals(static_cast<std::size_t>(vocab * rank)), rank, type, padding.w1),
+        w2(random.normals(static_cast<std::size_t>(vocab * rank)), rank, type, padding.w2),
+        out(shape.rows, vocab, padding.out) {
     for (std::int64_t i = 0; i < shape.rows; ++i) {
       previous.push_back(random.integer(0, vocab - 1));
       backbone_row.push_back(random.integer(0, static_cast<std::int32_t>(backbone_rows) - 1));
@@ -120,19 +130,22 @@ struct MarkovCase {
     if (head) args.w1 = w1.view();
     if (head) args.w2 = w2.view();
     args.out = out.view();
+    args.products = products;
     args.status = status.data();
     backend().markov_rows(args);
     return status.values()[0];
   }
 
+  bool sound(std::size_t i, bool head = true) const {
+    return previous[i] >= 0 && (!head || previous[i] < vocab) && backbone_row[i] >= 0 &&
+           backbone_row[i] < static_cast<std::int32_t>(backbone_values.size()) / vocab;
+  }
+
   std::vector<float> expected(bool head = true) const {
     std::vector<float> values;
     for (std::size_t i = 0; i < previous.size(); ++i) {
-      const bool sound =
-          previous[i] >= 0 && (!head || previous[i] < vocab) && backbone_row[i] >= 0 &&
-          backbone_row[i] < static_cast<std::int32_t>(backbone_values.size()) / vocab;
       for (std::int32_t v = 0; v < vocab; ++v) {
-        if (!sound) {
+        if (!sound(i, head)) {
           values.push_back(canary());
           continue;
         }
@@ -148,6 +161,7 @@ struct MarkovCase {
   Random random;
   std::int32_t vocab;
   std::int64_t rank;
+  dspark::Products products = dspark::Products::exact;
   DeviceRows backbone;
   std::vector<float> backbone_values;
   DeviceMatrix w1;
@@ -319,6 +333,80 @@ TEST_F(Products, TensorProductsOfOtherOperandsAreTheChain) {
     EXPECT_FALSE(tensor_products_apply(args));
     backend().project(args);
     expect_same_bits(out.dense(), product_of(device_a.dense(), device_b.dense(), shape));
+  }
+}
+
+// Around the sizes that the kernels change at (8 and 64 rows, rank 256) and that their tiles cut at
+// (16, 128 and 256 tokens).
+const std::vector<Shape> kMarkovShapes = {
+    {1, 1, 8},     {1, 300, 256},  {3, 17, 64},   {8, 257, 24},  {8, 130, 512}, {9, 16, 8},
+    {12, 515, 40}, {33, 129, 264}, {64, 384, 72}, {65, 33, 256}, {70, 259, 16}, {200, 131, 512}};
+
+TEST_F(Products, TensorMarkovRowsAreCloseAndLeaveUnusedAndBadRowsAlone) {
+  for (const Shape& shape : kMarkovShapes) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      // Logits whose rows begin at multiples of 16 bytes, and others.
+      const std::int64_t aligned = (4 - shape.vocab % 4) % 4;
+      for (const MarkovPadding& padding :
+           {MarkovPadding{aligned, 0, 8, aligned + 4}, MarkovPadding{3, 8, 0, 1},
+            MarkovPadding{aligned, 0, 0, aligned + 1}}) {
+        SCOPED_TRACE(testing::Message()
+                     << shape.rows << " x " << shape.vocab << " x " << shape.depth << ", type "
+                     << static_cast<int>(type) << ", padding " << padding.out);
+        MarkovCase test(shape, 5, type, 23, padding);
+        test.products = dspark::Products::tensor;
+        std::uint32_t problems = kOpOk;
+        if (shape.rows > 2) {
+          test.previous[1] = -1;
+          test.backbone_row[1] = -7;  // not looked at
+          test.previous[2] = test.vocab;
+          test.backbone_row.back() = 5;
+          problems = kOpBadToken | kOpBadRow;
+        }
+        EXPECT_EQ(test.run(), problems);
+        const std::vector<float> got = test.out.dense();
+        for (std::size_t i = 0; i < test.previous.size(); ++i) {
+          for (std::int32_t v = 0; v < test.vocab; ++v) {
+            const float value = row(got, static_cast<std::int64_t>(i), test.vocab)[v];
+            if (!test.sound(i)) {
+              expect_same_bits({value}, {canary()});
+              continue;
+            }
+            const float one = 1.0f;
+            ReferenceSum sum;
+            sum.add(row(test.backbone_values, test.backbone_row[i], test.vocab) + v, &one, 1);
+            sum.add(row(test.w1.dense(), test.previous[i], test.rank),
+                    row(test.w2.dense(), v, test.rank), test.rank);
+            sum.expect_close(value);
+          }
+        }
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(Products, TensorMarkovRowsDependOnTheirOwnOperandsAlone) {
+  for (const std::int64_t rank : {136, 264}) {
+    MarkovCase test({200, 300, rank}, 7, DType::bf16, 24, {0, 0, 0, 0});
+    test.products = dspark::Products::tensor;
+    EXPECT_EQ(test.run(), kOpOk);
+    const std::vector<float> all = test.out.dense();
+    const std::vector<std::int32_t> previous = test.previous;
+    const std::vector<std::int32_t> backbone_row = test.backbone_row;
+    // Parts of the rows, in every kernel, and in rows that are cut differently.
+    for (const std::int64_t count : {1, 8, 9, 40, 64, 65}) {
+      for (const std::int64_t padding : {0, 1}) {
+        SCOPED_TRACE(testing::Message() << count << " rows of rank " << rank);
+        const std::int64_t first = 13;
+        test.previous.assign(previous.begin() + first, previous.begin() + first + count);
+        test.backbone_row.assign(backbone_row.begin() + first,
+                                 backbone_row.begin() + first + count);
+        test.out = DeviceRows(count, test.vocab, padding);
+        EXPECT_EQ(test.run(), kOpOk);
+        expect_same_bits(test.out.dense(), {row(all, first, 300), row(all, first + count, 300)});
+      }
+    }
   }
 }
 

@@ -130,6 +130,82 @@ TEST_F(Proposal, MarkovLogitsTakeThePreviousTokenOfEachStep) {
   }
 }
 
+TEST_F(Proposal, MarkovLogitsOnTensorCoresAreThoseOfMarkovRows) {
+  constexpr std::int32_t kTokens = 700;
+  constexpr std::int64_t kRank = 72;
+  constexpr std::int32_t kSteps = 3;
+  for (const std::int32_t batch : {1, 9, 70}) {
+    Random random(static_cast<std::uint64_t>(batch));
+    const auto size = [](std::int64_t rows, std::int64_t cols) {
+      return static_cast<std::size_t>(rows * cols);
+    };
+    const DeviceRows backbone(random.normals(size(batch * kSteps, kTokens)), kTokens);
+    const DeviceMatrix w1(random.normals(size(kTokens, kRank)), kRank, DType::f16);
+    const DeviceMatrix w2(random.normals(size(kTokens, kRank)), kRank, DType::f16);
+    std::vector<std::int32_t> first(static_cast<std::size_t>(batch));
+    std::vector<std::int32_t> draft(static_cast<std::size_t>(batch * kSteps));
+    for (std::int32_t& id : first) id = random.integer(0, kTokens - 1);
+    for (std::int32_t& id : draft) id = random.integer(0, kTokens - 1);
+    if (batch > 1) draft[static_cast<std::size_t>(kSteps)] = kTokens;  // entry 1, before step 1
+    const Device<std::int32_t> device_first(first);
+    const Device<std::int32_t> device_draft(draft);
+    // Steps walk the vocabulary in turn in both directions.
+    for (std::int32_t step = 0; step < kSteps; ++step) {
+      SCOPED_TRACE(testing::Message() << batch << " rows, step " << step);
+      const bool bad = batch > 1 && step == 1;
+      const DeviceRows got(batch, kTokens, 1);
+      const DeviceScratch scratch(build_markov_logits_scratch(batch));
+      const Device<std::uint32_t> status(1);
+      BuildMarkovLogitsArgs args;
+      args.batch = batch;
+      args.block_size = kSteps;
+      args.step = step;
+      args.backbone = backbone.view();
+      args.w1 = w1.view();
+      args.w2 = w2.view();
+      args.first_previous = device_first.data();
+      args.draft = device_draft.data();
+      args.corrected = got.view();
+      args.products = Products::tensor;
+      args.scratch = scratch.view();
+      args.status = status.data();
+      backend().build_markov_logits(args);
+      EXPECT_EQ(status.values()[0], bad ? kOpBadToken : kOpOk);
+
+      std::vector<std::int32_t> previous;
+      std::vector<std::int32_t> rows;
+      for (std::int32_t b = 0; b < batch; ++b) {
+        const auto entry = static_cast<std::size_t>(b);
+        previous.push_back(step == 0 ? first[entry]
+                                     : draft[entry * kSteps + static_cast<std::size_t>(step) - 1]);
+        rows.push_back(b * kSteps + step);
+      }
+      if (bad) previous[1] = -1;
+      const Device<std::int32_t> device_previous(previous);
+      const Device<std::int32_t> device_rows(rows);
+      const DeviceRows expected(batch, kTokens);
+      MarkovRowsArgs markov;
+      markov.backbone = backbone.view();
+      markov.backbone_row = device_rows.view();
+      markov.previous = device_previous.view();
+      markov.w1 = w1.view();
+      markov.w2 = w2.view();
+      markov.out = expected.view();
+      markov.products = Products::tensor;
+      backend().markov_rows(markov);
+      std::vector<float> left = got.dense();
+      std::vector<float> right = expected.dense();
+      if (bad) {
+        for (std::size_t v = kTokens; v < 2 * kTokens; ++v) {
+          EXPECT_TRUE(std::isnan(left[v]));
+          left[v] = right[v] = 0;
+        }
+      }
+      expect_same_bits(left, right);
+    }
+  }
+}
+
 TEST_F(Proposal, MarkovLogitsOfABadIdAreNaNAndReported) {
   const ProposalCase test(42);
   for (const std::int32_t bad : {-1, kVocab}) {

@@ -1,0 +1,430 @@
+// Greedy steps on tensor cores: the products of kernels/rows/markov_tile.cuh with an epilogue that
+// keeps the best two logits of each row and stores nothing. One launch per step; the next one may
+// start early, and has w2 on its way when it learns the previous tokens.
+//
+// `Step` is an epilogue that reduces (kernels/common/gemm.cuh) with the members of GreedyStep
+// (greedy.cu). The step before and the launch that empties its rows write neither w1, w2, its scale
+// nor the backbone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/common/gemm.cuh"
+#include "kernels/common/launch.cuh"
+#include "kernels/common/reduce.cuh"
+#include "kernels/common/visit.cuh"
+#include "kernels/rows/markov_tensor.h"
+#include "kernels/rows/markov_tile.cuh"
+
+namespace dspark::kernels::greedy_tensor {
+
+using markov::kColumns;
+using markov::kTile;
+using markov::Walk;
+using markov::WeightStage;
+using markov::WeightTile;
+
+inline constexpr int kMiddleRows = 64;
+
+/// True if the head can be multiplied on tensor cores here: what markov_tensor takes; or codes with
+/// w1 in f16, rows of both at multiples of 16 bytes.
+inline bool applies(const Matrix& w1, const Matrix& w2) {
+  if (w2.type != DType::e4m3) return markov_tensor_applies(w1, w2);
+  const auto at_16_bytes = [](const Matrix& matrix) {
+    return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
+           static_cast<std::size_t>(matrix.stride) * size_of(matrix.type) % 16 == 0;
+  };
+  return w1.data != nullptr && w1.type == DType::f16 && w1.cols > 0 && w1.cols % 16 == 0 &&
+         w1.cols <= 512 && at_16_bytes(w1) && at_16_bytes(w2);
+}
+
+/// Where the backbone of row m begins.
+template <class Step>
+__device__ const float* backbone_of(const Step& step, std::int64_t m) {
+  return step.backbone.data +
+         (m * step.backbone_stride + step.backbone_first) * step.backbone.stride;
+}
+
+/// Adds the logit of token v in row m. A thread may see its tokens in any order.
+template <class Step>
+__device__ void take_logit(const Step& step, typename Step::Part& part, std::int64_t m,
+                           std::int64_t v, float logit) {
+  if (step.stacked.data != nullptr) step.stack(m, v, logit);
+  const std::uint32_t code = Step::code_of(logit);
+  const std::uint32_t rank = 0xFFFFFFFFu - static_cast<std::uint32_t>(v);
+  if (code > part.code || (code == part.code && rank > part.rank)) {
+    part = {code, rank, part.code};
+  } else {
+    part.second = max(part.second, code);
+  }
+}
+
+/// The rows' parts of all lanes with the same columns: lane t has columns 2t and 2t + 1.
+template <class Step>
+__device__ typename Step::Part merge_tokens(typename Step::Part part) {
+#pragma unroll
+  for (int mask = 4; mask < 32; mask *= 2) part = Step::merge(part, exchange(part, mask));
+  return part;
+}
+
+/// What a lane needs of a tile beside the products: scales of rows g and g + 8 of w2.
+template <DType kType>
+struct Scales {
+  float low = 1;
+  float high = 1;
+
+  template <class Step>
+  __device__ void load(const Step& step, std::int64_t v) {
+    if constexpr (kType == DType::e4m3) {
+      const std::int64_t last = step.backbone.vocab - 1;
+      low = widen_f16(step.scale[v < last ? v : last]);
+      high = widen_f16(step.scale[v + 8 < last ? v + 8 : last]);
+    }
+  }
+  __device__ float apply_low(float sum) const { return kType == DType::e4m3 ? sum * low : sum; }
+  __device__ float apply_high(float sum) const { return kType == DType::e4m3 ? sum * high : sum; }
+};
+
+// --- up to 8 rows -------------------------------------------------------------------------------
+
+/// A lane's part of the backbone's tile: columns 2t and 2t + 1, rows g and g + 8.
+template <DType kType>
+struct ThinBase {
+  float values[4];
+  Scales<kType> scales;
+
+  template <class Step>
+  __device__ void load(const Step& step, std::int64_t tile) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const std::int64_t v = tile * kTile + lane / 4;
+    const std::int64_t vocab = step.backbone.vocab;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int m = lane % 4 * 2 + c;
+      const float* row = backbone_of(step, m) + v;
+      values[c] = m < step.batch && v < vocab ? __ldcs(row) : 0.0f;
+      values[2 + c] = m < step.batch && v + 8 < vocab ? __ldcs(row + 8) : 0.0f;
+    }
+    scales.load(step, v);
+  }
+};
+
+template <DType kType, int kRank, bool kLarge, class Step>
+__global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
+    thin_kernel(Step step, Matrix w1, Matrix w2, bool reverse) {
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  using Weights = WeightTile<kType, kRank>;
+  using Part = typename Step::Part;
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
+  constexpr int kStages = markov::kThinStages<kType, kRank, kLarge>;
+  __shared__ Part parts[kWarps][kColumns];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const std::int64_t vocab = step.backbone.vocab;
+  const Walk walk(static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32,
+                  static_cast<std::int64_t>(gridDim.x) * kWarps, (vocab + kTile - 1) / kTile,
+                  reverse);
+  markov::WeightStream<kType, kRank, kStages> stream(dynamic, w2, vocab, walk);
+  ThinBase<kType> base = {};
+  if (walk.count > 0) base.load(step, walk.tile(0));
+
+  wait_for_previous_kernel();
+  const std::int64_t previous = g < step.batch ? read_shared_state(step.previous[g]) : -1;
+  const int units = static_cast<int>(w1.cols) / 8;
+  uint4 factor[Weights::kFactors];
+#pragma unroll
+  for (int f = 0; f < Weights::kFactors; ++f) {
+    const int unit = Weights::factor_unit(f, t);
+    factor[f] = previous >= 0 && unit < units
+                    ? markov::load_weights(static_cast<const unsigned char*>(w1.data) +
+                                           (previous * w1.stride + unit * 8) * 2)
+                    : uint4{0, 0, 0, 0};
+  }
+  let_next_kernel_start();
+
+  Part part[2] = {};
+  Weights weights;
+  for (std::int64_t i = 0; i < walk.count; ++i) {
+    stream.take(i, weights);
+    ThinBase<kType> next = {};
+    if (i + 1 < walk.count) next.load(step, walk.tile(i + 1));
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int f = 0; f < Weights::kFactors; ++f) weights.add_factor(sum, f, factor[f]);
+    const std::int64_t v = walk.tile(i) * kTile + g;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int m = 2 * t + c;
+      if (m >= step.batch) continue;
+      if (v < vocab) {
+        take_logit(step, part[c], m, v, base.values[c] + base.scales.apply_low(sum[c]));
+      }
+      if (v + 8 < vocab) {
+        take_logit(step, part[c], m, v + 8,
+                   base.values[2 + c] + base.scales.apply_high(sum[2 + c]));
+      }
+    }
+    base = next;
+  }
+  __pipeline_wait_prior(0);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    part[c] = merge_tokens<Step>(part[c]);
+    if (g == 0) parts[threadIdx.x / 32][2 * t + c] = part[c];
+  }
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < step.batch) {
+    Part all = parts[0][threadIdx.x];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) all = Step::merge(all, parts[warp][threadIdx.x]);
+    step.commit(threadIdx.x, all);
+  }
+  step.finish();
+}
+
+// --- up to 64 rows ------------------------------------------------------------------------------
+
+template <DType kType, int kRank>
+inline constexpr int kMiddleWarps = kRank <= 256 ? 8 : 4;
+inline constexpr int kMiddleStages = 3;
+
+template <DType kType, int kRank, class Part>
+struct MiddleMemory {
+  static constexpr int kWarps = kMiddleWarps<kType, kRank>;
+  static constexpr int kWidth = kWarps * kTile;
+  static constexpr int kPitch = kWidth + 4;
+  WeightStage<kType, kRank> weights[kWarps];
+  unsigned char factors[kMiddleRows][WeightTile<kType, kRank>::kFactorPitch];
+  float logits[kMiddleStages][kMiddleRows][kPitch];
+  Part parts[kWarps][kMiddleRows];
+};
+
+/// A block walks the vocabulary; the next tile of w2 and the next two of the backbone are on their
+/// way while one is multiplied.
+template <DType kType, int kRank, class Step>
+__global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
+    middle_kernel(Step step, Matrix w1, Matrix w2, bool reverse) {
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  using Weights = WeightTile<kType, kRank>;
+  using Part = typename Step::Part;
+  using Memory = MiddleMemory<kType, kRank, Part>;
+  constexpr int kWarps = Memory::kWarps;
+  constexpr int kWidth = Memory::kWidth;
+  constexpr int kMany = 4;  // instructions side by side
+  constexpr int kHalves = kMiddleRows / (kMany * kColumns);
+  auto& memory = *reinterpret_cast<Memory*>(dynamic);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const int g = thread % 32 / 4;
+  const int t = thread % 4;
+  const std::int64_t vocab = step.backbone.vocab;
+  const int rows = step.batch;
+  const Walk walk(blockIdx.x, gridDim.x, (vocab + kWidth - 1) / kWidth, reverse);
+  const bool quads = reinterpret_cast<std::uintptr_t>(step.backbone.data) % 16 == 0 &&
+                     step.backbone.stride % 4 == 0;
+  const auto start_weights = [&](std::int64_t i) {
+    if (i < walk.count) memory.weights[warp].start(w2, vocab, walk.tile(i) * kWarps + warp);
+    __pipeline_commit();
+  };
+  const auto start_logits = [&](std::int64_t i, int stage) {
+    constexpr int kQuads = kWidth / 4;
+    const markov::LogitCopier copy;
+    const std::int64_t first = i < walk.count ? walk.tile(i) * kWidth : vocab;
+    for (int j = thread; j < rows * kQuads; j += kWarps * 32) {
+      const int at = j % kQuads * 4;
+      const std::int64_t left = vocab - (first + at);
+      if (left <= 0) continue;
+      const float* source = backbone_of(step, j / kQuads) + first + at;
+      float* target = &memory.logits[stage][j / kQuads][at];
+      if (quads && left >= 4) {
+        copy(target, source);
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (e < left) __pipeline_memcpy_async(target + e, source + e, 4);
+      }
+    }
+    __pipeline_commit();
+  };
+  start_logits(0, 0);
+  start_weights(0);
+  wait_for_previous_kernel();
+  const int units = static_cast<int>(w1.cols) / 8;
+  for (int j = thread; j < kMiddleRows * (kRank / 8); j += kWarps * 32) {
+    const int row = j / (kRank / 8);
+    const int unit = j % (kRank / 8);
+    const std::int64_t previous = row < rows ? read_shared_state(step.previous[row]) : -1;
+    const bool copies = previous >= 0 && unit < units;
+    const auto* data = static_cast<const unsigned char*>(w1.data);
+    markov::copy_unit_or_zeros(memory.factors[row] + unit * markov::kUnitBytes,
+                               copies ? data + (previous * w1.stride + unit * 8) * 2 : data,
+                               copies);
+  }
+  __pipeline_commit();
+  start_logits(1, 1);
+  let_next_kernel_start();
+
+  Part part[kHalves][kMany][2] = {};
+  int stage = 0;
+  for (std::int64_t i = 0; i < walk.count; ++i) {
+    // All but the next tile of the backbone has come, and everyone is done with the tile before.
+    __pipeline_wait_prior(1);
+    __syncthreads();
+    Weights weights;
+    weights.take(memory.weights[warp]);
+    __syncwarp();
+    start_weights(i + 1);
+    start_logits(i + 2, stage == 0 ? kMiddleStages - 1 : stage - 1);
+    const std::int64_t v = walk.tile(i) * kWidth + warp * kTile + g;
+    Scales<kType> scales;
+    scales.load(step, v);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      if (half * kMany * kColumns >= rows) break;
+      float sum[kMany][4] = {};
+#pragma unroll
+      for (int f = 0; f < Weights::kFactors; ++f) {
+#pragma unroll
+        for (int j = 0; j < kMany; ++j) {
+          const int row = (half * kMany + j) * kColumns + g;
+          weights.add_factor(
+              sum[j], f,
+              *reinterpret_cast<const uint4*>(memory.factors[row] +
+                                              Weights::factor_unit(f, t) * markov::kUnitBytes));
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kMany; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int m = (half * kMany + j) * kColumns + 2 * t + c;
+          if (m >= rows) continue;
+          const float* base = &memory.logits[stage][m][warp * kTile + g];
+          Part& best = part[half][j][c];
+          if (v < vocab) take_logit(step, best, m, v, base[0] + scales.apply_low(sum[j][c]));
+          if (v + 8 < vocab) {
+            take_logit(step, best, m, v + 8, base[8] + scales.apply_high(sum[j][2 + c]));
+          }
+        }
+      }
+    }
+    stage = stage + 1 == kMiddleStages ? 0 : stage + 1;
+  }
+  __pipeline_wait_prior(0);
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+    for (int j = 0; j < kMany; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const Part best = merge_tokens<Step>(part[half][j][c]);
+        if (g == 0) memory.parts[warp][(half * kMany + j) * kColumns + 2 * t + c] = best;
+      }
+    }
+  }
+  __syncthreads();
+  if (thread < rows) {
+    Part all = memory.parts[0][thread];
+#pragma unroll
+    for (int other = 1; other < kWarps; ++other) {
+      all = Step::merge(all, memory.parts[other][thread]);
+    }
+    step.commit(thread, all);
+  }
+  step.finish();
+}
+
+// --- launches -----------------------------------------------------------------------------------
+
+/// Launches at most one block per multiprocessor, early where the device can.
+template <class Step>
+void launch_walk(void (*kernel)(Step, Matrix, Matrix, bool), std::int64_t blocks, int warps,
+                 std::size_t shared, const Step& step, const Matrix& w1, const Matrix& w2,
+                 bool reverse, cudaStream_t stream) {
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid_of(std::min(blocks, device_traits().multiprocessors));
+  config.blockDim = dim3(static_cast<unsigned>(warps) * 32);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = device_traits().major >= 9 ? 1 : 0;
+  DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, step, w1, w2, reverse));
+}
+
+/// Lets a kernel have `shared` bytes of shared memory; beyond 48 KiB it has to ask, once.
+template <class Kernel>
+cudaError_t ask_for(Kernel* kernel, std::size_t shared) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(shared));
+}
+
+template <DType kType, int kRank, bool kLarge, class Step>
+void launch_thin(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+                 cudaStream_t stream) {
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
+  constexpr std::size_t kShared =
+      sizeof(WeightStage<kType, kRank>) * kWarps * markov::kThinStages<kType, kRank, kLarge>;
+  static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kLarge, Step>, kShared);
+  DSPARK_CUDA_CHECK(asked);
+  const std::int64_t tiles = (static_cast<std::int64_t>(step.backbone.vocab) + kTile - 1) / kTile;
+  launch_walk(thin_kernel<kType, kRank, kLarge, Step>, (tiles + kWarps - 1) / kWarps, kWarps,
+              kShared, step, w1, w2, reverse, stream);
+}
+
+template <DType kType, int kRank, class Step>
+void launch_middle(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+                   cudaStream_t stream) {
+  using Memory = MiddleMemory<kType, kRank, typename Step::Part>;
+  static_assert(sizeof(Memory) <= markov::kLargeMemory);
+  static const cudaError_t asked = ask_for(middle_kernel<kType, kRank, Step>, sizeof(Memory));
+  DSPARK_CUDA_CHECK(asked);
+  const std::int64_t tiles =
+      (static_cast<std::int64_t>(step.backbone.vocab) + Memory::kWidth - 1) / Memory::kWidth;
+  launch_walk(middle_kernel<kType, kRank, Step>, tiles, Memory::kWarps, sizeof(Memory), step, w1,
+              w2, reverse, stream);
+}
+
+template <DType kType, int kRank, class Step>
+void launch_rows(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+                 cudaStream_t stream) {
+  const bool large = device_traits().block_memory >= markov::kLargeMemory;
+  const std::int32_t most = large && step.batch > kColumns ? kMiddleRows : kColumns;
+  for (std::int32_t first = 0; first < step.batch; first += most) {
+    const Step part = step.rows_from(first, std::min(most, step.batch - first));
+    if (part.batch > kColumns) {
+      launch_middle<kType, kRank>(part, w1, w2, reverse, stream);
+    } else if (large) {
+      launch_thin<kType, kRank, true>(part, w1, w2, reverse, stream);
+    } else {
+      launch_thin<kType, kRank, false>(part, w1, w2, reverse, stream);
+    }
+    reverse = !reverse;
+  }
+}
+
+/// Enqueues a step whose rows are empty and whose previous tokens are known; `applies` holds. w2 is
+/// read once for every 64 rows. `reverse`: the vocabulary is walked backwards.
+template <class Step>
+void launch(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+            cudaStream_t stream) {
+  const auto with_rank = [&]<DType kType>() {
+    w1.cols <= 256 ? launch_rows<kType, 256>(step, w1, w2, reverse, stream)
+                   : launch_rows<kType, 512>(step, w1, w2, reverse, stream);
+  };
+  switch (w2.type) {
+    case DType::e4m3:
+      return with_rank.template operator()<DType::e4m3>();
+    case DType::bf16:
+      return with_rank.template operator()<DType::bf16>();
+    default:
+      return with_rank.template operator()<DType::f16>();
+  }
+}
+
+}  // namespace dspark::kernels::greedy_tensor
