@@ -21,9 +21,11 @@ struct ReduceRequest {
 };
 
 /// Reduces an anchors trace (replay.md: "The coupling", "What needs sampled worlds", "Greedy
-/// verification", "Another temperature"). The result does not depend on `options.chunk` or on the
-/// backend. Memory: the heads, `tile_bytes` of vocabulary-wide rows (at least one anchor's), and
-/// the table. Throws Error(trace) if no block has a valid first row.
+/// verification", "Another temperature"). The result does not depend on `options.chunk`, nor with
+/// exact products on the backend. While it runs, a thread of its own reads the trace, and nobody
+/// else may. Memory: the heads, `tile_bytes` of vocabulary-wide rows and of the file (at least one
+/// anchor's), on the host a few such parts of the file, and the table; `options.plan` is told.
+/// Throws Error(trace) if no block has a valid first row.
 [[nodiscard]] OutcomeTable reduce_anchors(Backend& backend, TraceFile& trace, const Heads& heads,
                                           const ReduceRequest& request,
                                           const ReplayOptions& options);

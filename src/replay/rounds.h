@@ -50,7 +50,8 @@ struct RoundTable {
 /// argmax; else with the recorded uniforms where there are some, and with keyed ones (seed,
 /// request, round, slot) where there are none. With `top_probability`
 /// those of the drafts too; greedy drafts need a second pass over their rows for them. Memory: the
-/// heads and one chunk of rounds. Does not depend on the chunk or the backend. Throws Error(trace)
+/// heads and a few chunks of rounds; a thread of its own reads the trace meanwhile, and nobody else
+/// may. Does not depend on the chunk, nor with exact products on the backend. Throws Error(trace)
 /// if no round has a valid first row.
 [[nodiscard]] RoundTable replay_rounds(Backend& backend, TraceFile& trace, const Heads& heads,
                                        const SamplingLabel& sampling, Verification verification,

@@ -20,6 +20,8 @@ namespace dspark {
 
 class LazyBackend : public IdleBackend {
  public:
+  /// `early_copies`: the queue of copies is as early as it may be instead.
+  explicit LazyBackend(bool early_copies = false) : early_copies_(early_copies) {}
   ~LazyBackend() override {
     EXPECT_TRUE(lists_[0].empty() && lists_[1].empty()) << "work is left when the backend goes";
   }
@@ -95,7 +97,10 @@ class LazyBackend : public IdleBackend {
     const auto& mark = static_cast<const Mark&>(fence);
     return {mark.queue, mark.position};
   }
-  void add(Queue queue, Work work) { list(queue).push_back(std::move(work)); }
+  void add(Queue queue, Work work) {
+    list(queue).push_back(std::move(work));
+    if (queue == Queue::copies && early_copies_) run(queue, last(queue));
+  }
   void later(Work work) { add(Queue::operations, std::move(work)); }
   void run(Queue queue, std::size_t position) {
     std::size_t& done = done_[static_cast<int>(queue)];
@@ -120,6 +125,7 @@ class LazyBackend : public IdleBackend {
   }
 
   static constexpr std::align_val_t kAlignment{256};
+  bool early_copies_;
   std::unique_ptr<Backend> cpu_ = make_cpu_backend(1);
   std::deque<Work> lists_[2];
   std::size_t done_[2] = {0, 0};

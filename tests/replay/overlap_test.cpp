@@ -67,8 +67,10 @@ class Overlap : public testing::Test {
     const OutcomeTable expected = reduce(*cpu_, 4);
     for (const std::int64_t chunk : chunks) {
       SCOPED_TRACE(chunk);
-      LazyBackend lazy;
-      expect_same(reduce(lazy, chunk), expected);
+      for (const bool early_copies : {false, true}) {
+        LazyBackend lazy(early_copies);
+        expect_same(reduce(lazy, chunk), expected);
+      }
       expect_same(reduce(*cpu_, chunk), expected);
     }
   }

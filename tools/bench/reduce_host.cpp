@@ -1,7 +1,7 @@
 // What the reduce stage costs on the host per anchor: a pass whose operations cost nothing, so that
 // reading, bookkeeping and the walk of the worlds are all that is left. Results are made up.
 //
-//   reduce_host [ANCHORS] [REPEATS]
+//   reduce_host [ANCHORS] [REPEATS] [HIDDEN_SIZE]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@
 namespace dspark {
 namespace {
 
-constexpr std::int32_t kVocab = 512, kBlock = 7, kHidden = 64, kRank = 8;
+constexpr std::int32_t kVocab = 512, kBlock = 7, kRank = 8;
 constexpr std::int64_t kSequence = 1000;
 
 /// Answers at once, with valid rows and rejections in half of the rounds.
@@ -70,11 +70,11 @@ class FreeBackend final : public IdleBackend {
   void free_bytes(void* data) noexcept override { std::free(data); }
 };
 
-void write_trace(const std::string& path, std::int64_t anchors) {
+void write_trace(const std::string& path, std::int64_t anchors, std::int32_t hidden) {
   TraceHeader header;
   header.kind = TraceKind::anchors;
   header.vocab_size = header.vocab_size_logical = kVocab;
-  header.hidden_size = header.target_hidden_size = kHidden;
+  header.hidden_size = header.target_hidden_size = hidden;
   header.block_size = kBlock;
   header.temperature = 1;
   TraceWriter writer(path, header, anchors);
@@ -84,7 +84,8 @@ void write_trace(const std::string& path, std::int64_t anchors) {
   tokens.sequence_offsets.push_back(anchors);
   tokens.tokens.assign(static_cast<std::size_t>(anchors), 1);
   writer.write(tokens);
-  const std::vector<float> zeros(std::size_t{kVocab} * kHidden * kBlock, 0.0f);
+  const std::vector<float> zeros(std::size_t{kVocab} * static_cast<std::size_t>(hidden) * kBlock,
+                                 0.0f);
   for (const RowData data : {RowData::draft_hidden, RowData::target_hidden}) {
     writer.create(data, StoredType::f16);
     for (std::int64_t n = 0; n < anchors; ++n) writer.append(data, zeros.data(), 1);
@@ -95,8 +96,8 @@ void write_trace(const std::string& path, std::int64_t anchors) {
   };
   head(HeadData::markov_w1, kVocab, kRank);
   head(HeadData::markov_w2, kVocab, kRank);
-  head(HeadData::lm_head, kVocab, kHidden);
-  head(HeadData::confidence_weight, kHidden + kRank, 1);
+  head(HeadData::lm_head, kVocab, hidden);
+  head(HeadData::confidence_weight, hidden + kRank, 1);
   head(HeadData::confidence_bias, 1, 1);
   writer.commit();
 }
@@ -129,7 +130,7 @@ int main(int argc, char** argv) {
   const std::string path =
       (std::filesystem::temp_directory_path() / "dspark_reduce_host.h5").string();
   std::filesystem::remove(path);
-  dspark::write_trace(path, anchors);
+  dspark::write_trace(path, anchors, argc > 3 ? std::atoi(argv[3]) : 64);
   dspark::measure(path, false, repeats);
   dspark::measure(path, true, repeats);
   std::filesystem::remove(path);
