@@ -80,6 +80,26 @@ class LazyBackend : public IdleBackend {
   void compare_pairs(const ComparePairsArgs& args) override { call(&Backend::compare_pairs, args); }
   void sample_rows(const SampleRowsArgs& args) override { call(&Backend::sample_rows, args); }
   void sample_excess(const SampleExcessArgs& args) override { call(&Backend::sample_excess, args); }
+  // What a pass over rounds needs.
+  void greedy_accept(const GreedyAcceptArgs& args) override { call(&Backend::greedy_accept, args); }
+  void confidence_scores(const ConfidenceScoresArgs& args) override {
+    call(&Backend::confidence_scores, args);
+  }
+  void logits_to_probabilities(const LogitsToProbabilitiesArgs& args) override {
+    call(&Backend::logits_to_probabilities, args);
+  }
+  void build_markov_logits(const BuildMarkovLogitsArgs& args) override {
+    call(&Backend::build_markov_logits, args);
+  }
+  void sample_probability_rows(const SampleProbabilityRowsArgs& args) override {
+    call(&Backend::sample_probability_rows, args);
+  }
+  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
+    call(&Backend::store_draft_step_probabilities, args);
+  }
+  void probabilistic_accept(const ProbabilisticAcceptArgs& args) override {
+    call(&Backend::probabilistic_accept, args);
+  }
 
  private:
   using Work = std::function<void()>;
