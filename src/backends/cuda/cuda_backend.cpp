@@ -25,6 +25,7 @@
 #include "kernels/schedule/schedule.h"
 #include "kernels/sparse/select_top_k.h"
 #include "kernels/sparse/top_k_rows.h"
+#include "kernels/tensor/tensor_product.h"
 #include "support/error.h"
 
 namespace dspark {
@@ -62,13 +63,6 @@ class CudaRecording final : public Recording {
   cudaStream_t stream_;
   cuda::Workspace& workspace_;
 };
-
-/// True if the device multiplies both f16 and bf16 on tensor cores (compute capability 8.0).
-bool has_tensor_cores() {
-  int major = 0;
-  DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, kDevice));
-  return major >= 8;
-}
 
 /// An event that keeps no time.
 class CudaFence final : public Fence {
@@ -352,7 +346,7 @@ class CudaBackend final : public Backend {
 
   // In this order: memory goes back in the stream's order, so the stream is destroyed last.
   std::string device_;
-  bool tensor_cores_ = has_tensor_cores();
+  bool tensor_cores_ = kernels::tensor_kernel().has_value();
   cuda::Stream stream_;
   cuda::Stream copies_;
   cuda::DeviceMemory memory_;
