@@ -245,7 +245,7 @@ GreedyAcceptArgs part_of(GreedyAcceptArgs args, std::int32_t first, std::int32_t
 void greedy_accept(const GreedyAcceptArgs& args, std::uint32_t* tickets, cudaStream_t stream) {
   const std::int64_t rows = static_cast<std::int64_t>(args.batch) * (args.length + 1LL);
   if (rows <= 0 || args.logits.vocab <= 0) return;
-  if (device_traits().major >= 9) {
+  if (device_traits().hopper) {
     for (std::int32_t first = 0; first < args.batch; first += kGreedyAcceptTickets) {
       launch_clusters(part_of(args, first, std::min(args.batch - first, kGreedyAcceptTickets)),
                       tickets, stream);

@@ -353,7 +353,7 @@ void launch_walk(void (*kernel)(Step, Matrix, Matrix, bool), std::int64_t blocks
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = device_traits().major >= 9 ? 1 : 0;
+  config.numAttrs = device_traits().hopper ? 1 : 0;
   DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, step, w1, w2, reverse));
 }
 

@@ -453,7 +453,7 @@ void launch_walk(void (*kernel)(MarkovTensorArgs), std::int64_t blocks, int warp
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = early && device_traits().major >= 9 ? 1 : 0;
+  config.numAttrs = early && device_traits().hopper ? 1 : 0;
   DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args));
 }
 

@@ -21,7 +21,7 @@ bool rows_at_16_bytes(const Rows& rows) {
 
 ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule) {
   const bool filtered = rule.top_k != 0;
-  if (device_traits().major < 9 || rule.top_k > kMostClusterTopK) return {};
+  if (!device_traits().hopper || rule.top_k > kMostClusterTopK) return {};
   if (rule.top_p != 0 && !filtered) return {};
   const auto chunk_of = [&](int blocks) {
     return static_cast<std::int32_t>(

@@ -130,7 +130,7 @@ void launch_lengths(const Args& args, cudaStream_t stream) {
   DSPARK_CUDA_CHECK(allowed);
   const ScorePlan plan = score_plan(args.scores);
   const std::int32_t slots = args.scores.block_size;
-  const bool joins = device_traits().major >= 9 && slots > 1 && slots <= kMostJoinedSlots;
+  const bool joins = device_traits().hopper && slots > 1 && slots <= kMostJoinedSlots;
   const std::int32_t blocks = joins ? std::min(slots, kScoreBlocks) : 1;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
