@@ -32,26 +32,35 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
+/// Tells which of the architectures in this binary the device runs.
+template <class>
+__global__ void architecture_probe() {}
+
 /// What kernels ask of the device: the one that is current at the first call, as a process uses
 /// one.
 struct DeviceTraits {
-  int major = 0;  ///< of the compute capability
+  /// Thread block clusters, bulk copies and programmatic dependent launch: compute capability 9.0,
+  /// and code for it in this binary (code for an earlier one, compiled by the driver, has none).
+  bool hopper = false;
   std::int64_t multiprocessors = 0;
   std::int64_t block_memory = 0;  ///< shared memory a block may have, bytes
 };
 inline const DeviceTraits& device_traits() {
   static const DeviceTraits traits = [] {
     int device = 0;
-    int major = 0;
-    int multiprocessors = 0;
     DSPARK_CUDA_CHECK(cudaGetDevice(&device));
-    DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    DSPARK_CUDA_CHECK(
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-    int block_memory = 0;
-    DSPARK_CUDA_CHECK(
-        cudaDeviceGetAttribute(&block_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return DeviceTraits{major, multiprocessors, block_memory};
+    const auto attribute = [&](cudaDeviceAttr name) {
+      int value = 0;
+      DSPARK_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device));
+      return value;
+    };
+    cudaFuncAttributes code;
+    DSPARK_CUDA_CHECK(cudaFuncGetAttributes(&code, architecture_probe<void>));
+    DeviceTraits out;
+    out.hopper = attribute(cudaDevAttrComputeCapabilityMajor) >= 9 && code.ptxVersion >= 90;
+    out.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+    out.block_memory = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    return out;
   }();
   return traits;
 }
