@@ -1,5 +1,5 @@
 // What the kernels that multiply rows of w1 with w2 on tensor cores are made of: logits
-// (markov_tensor.cu) and greedy steps (proposal/greedy_tensor.cuh).
+// (markov_tensor.cu) and greedy steps (proposal/greedy_tensor.cu).
 //
 // The vocabulary is the long side of the product: a warp holds 16 rows of w2 in registers, as the
 // tensor cores want them, and meets 8 rows of w1 at a time. Elements of k are dealt to the lanes in

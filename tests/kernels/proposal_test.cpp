@@ -132,7 +132,7 @@ TEST_F(Proposal, MarkovLogitsTakeThePreviousTokenOfEachStep) {
 
 TEST_F(Proposal, MarkovLogitsOnTensorCoresAreThoseOfMarkovRows) {
   constexpr std::int32_t kTokens = 700;
-  constexpr std::int64_t kRank = 72;
+  constexpr std::int64_t kWidth = 72;
   constexpr std::int32_t kSteps = 3;
   for (const std::int32_t batch : {1, 9, 70}) {
     Random random(static_cast<std::uint64_t>(batch));
@@ -140,8 +140,8 @@ TEST_F(Proposal, MarkovLogitsOnTensorCoresAreThoseOfMarkovRows) {
       return static_cast<std::size_t>(rows * cols);
     };
     const DeviceRows backbone(random.normals(size(batch * kSteps, kTokens)), kTokens);
-    const DeviceMatrix w1(random.normals(size(kTokens, kRank)), kRank, DType::f16);
-    const DeviceMatrix w2(random.normals(size(kTokens, kRank)), kRank, DType::f16);
+    const DeviceMatrix w1(random.normals(size(kTokens, kWidth)), kWidth, DType::f16);
+    const DeviceMatrix w2(random.normals(size(kTokens, kWidth)), kWidth, DType::f16);
     std::vector<std::int32_t> first(static_cast<std::size_t>(batch));
     std::vector<std::int32_t> draft(static_cast<std::size_t>(batch * kSteps));
     for (std::int32_t& id : first) id = random.integer(0, kTokens - 1);

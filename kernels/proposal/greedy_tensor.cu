@@ -1,57 +1,42 @@
-// Greedy steps on tensor cores: the products of kernels/rows/markov_tile.cuh with an epilogue that
-// keeps the best two logits of each row and stores nothing. One launch per step; the next one may
-// start early, and has w2 on its way when it learns the previous tokens.
-//
-// `Step` is an epilogue that reduces (kernels/common/gemm.cuh) with the members of GreedyStep
-// (greedy.cu). The step before and the launch that empties its rows write neither w1, w2, its scale
-// nor the backbone.
-#pragma once
+#include "kernels/proposal/greedy_tensor.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/common/gemm.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/reduce.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/proposal/greedy_step.cuh"
 #include "kernels/rows/markov_tensor.h"
 #include "kernels/rows/markov_tile.cuh"
 
-namespace dspark::kernels::greedy_tensor {
+// The products of kernels/rows/markov_tile.cuh with an epilogue that keeps the best two logits of
+// each row and stores nothing. The next step may start early, and has w2 on its way when it learns
+// the previous tokens.
+
+namespace dspark::kernels {
+namespace {
 
 using markov::kColumns;
 using markov::kTile;
 using markov::Walk;
 using markov::WeightStage;
 using markov::WeightTile;
+using Part = GreedyStep::Part;
 
 inline constexpr int kMiddleRows = 64;
 
-/// True if the head can be multiplied on tensor cores here: what markov_tensor takes; or codes with
-/// w1 in f16, rows of both at multiples of 16 bytes.
-inline bool applies(const Matrix& w1, const Matrix& w2) {
-  if (w2.type != DType::e4m3) return markov_tensor_applies(w1, w2);
-  const auto at_16_bytes = [](const Matrix& matrix) {
-    return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
-           static_cast<std::size_t>(matrix.stride) * size_of(matrix.type) % 16 == 0;
-  };
-  return w1.data != nullptr && w1.type == DType::f16 && w1.cols > 0 && w1.cols % 16 == 0 &&
-         w1.cols <= 512 && at_16_bytes(w1) && at_16_bytes(w2);
-}
-
 /// Where the backbone of row m begins.
-template <class Step>
-__device__ const float* backbone_of(const Step& step, std::int64_t m) {
+__device__ const float* backbone_of(const GreedyStep& step, std::int64_t m) {
   return step.backbone.data +
          (m * step.backbone_stride + step.backbone_first) * step.backbone.stride;
 }
 
 /// Adds the logit of token v in row m. A thread may see its tokens in any order.
-template <class Step>
-__device__ void take_logit(const Step& step, typename Step::Part& part, std::int64_t m,
-                           std::int64_t v, float logit) {
+__device__ void take_logit(const GreedyStep& step, Part& part, std::int64_t m, std::int64_t v,
+                           float logit) {
   if (step.stacked.data != nullptr) step.stack(m, v, logit);
-  const std::uint32_t code = Step::code_of(logit);
+  const std::uint32_t code = GreedyStep::code_of(logit);
   const std::uint32_t rank = 0xFFFFFFFFu - static_cast<std::uint32_t>(v);
   if (code > part.code || (code == part.code && rank > part.rank)) {
     part = {code, rank, part.code};
@@ -61,10 +46,9 @@ __device__ void take_logit(const Step& step, typename Step::Part& part, std::int
 }
 
 /// The rows' parts of all lanes with the same columns: lane t has columns 2t and 2t + 1.
-template <class Step>
-__device__ typename Step::Part merge_tokens(typename Step::Part part) {
+__device__ Part merge_tokens(Part part) {
 #pragma unroll
-  for (int mask = 4; mask < 32; mask *= 2) part = Step::merge(part, exchange(part, mask));
+  for (int mask = 4; mask < 32; mask *= 2) part = GreedyStep::merge(part, exchange(part, mask));
   return part;
 }
 
@@ -74,8 +58,7 @@ struct Scales {
   float low = 1;
   float high = 1;
 
-  template <class Step>
-  __device__ void load(const Step& step, std::int64_t v) {
+  __device__ void load(const GreedyStep& step, std::int64_t v) {
     if constexpr (kType == DType::e4m3) {
       const std::int64_t last = step.backbone.vocab - 1;
       low = widen_f16(step.scale[v < last ? v : last]);
@@ -94,8 +77,7 @@ struct ThinBase {
   float values[4];
   Scales<kType> scales;
 
-  template <class Step>
-  __device__ void load(const Step& step, std::int64_t tile) {
+  __device__ void load(const GreedyStep& step, std::int64_t tile) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t v = tile * kTile + lane / 4;
     const std::int64_t vocab = step.backbone.vocab;
@@ -110,12 +92,11 @@ struct ThinBase {
   }
 };
 
-template <DType kType, int kRank, bool kLarge, class Step>
+template <DType kType, int kRank, bool kLarge>
 __global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
-    thin_kernel(Step step, Matrix w1, Matrix w2, bool reverse) {
+    thin_kernel(GreedyStep step, Matrix w1, Matrix w2, bool reverse) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   using Weights = WeightTile<kType, kRank>;
-  using Part = typename Step::Part;
   constexpr int kWarps = markov::kThinWarps<kType, kRank>;
   constexpr int kStages = markov::kThinStages<kType, kRank, kLarge>;
   __shared__ Part parts[kWarps][kColumns];
@@ -171,14 +152,15 @@ __global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
   __pipeline_wait_prior(0);
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    part[c] = merge_tokens<Step>(part[c]);
+    part[c] = merge_tokens(part[c]);
     if (g == 0) parts[threadIdx.x / 32][2 * t + c] = part[c];
   }
   __syncthreads();
   if (static_cast<int>(threadIdx.x) < step.batch) {
     Part all = parts[0][threadIdx.x];
 #pragma unroll
-    for (int warp = 1; warp < kWarps; ++warp) all = Step::merge(all, parts[warp][threadIdx.x]);
+    for (int warp = 1; warp < kWarps; ++warp)
+      all = GreedyStep::merge(all, parts[warp][threadIdx.x]);
     step.commit(threadIdx.x, all);
   }
   step.finish();
@@ -190,7 +172,7 @@ template <DType kType, int kRank>
 inline constexpr int kMiddleWarps = kRank <= 256 ? 8 : 4;
 inline constexpr int kMiddleStages = 3;
 
-template <DType kType, int kRank, class Part>
+template <DType kType, int kRank>
 struct MiddleMemory {
   static constexpr int kWarps = kMiddleWarps<kType, kRank>;
   static constexpr int kWidth = kWarps * kTile;
@@ -203,13 +185,12 @@ struct MiddleMemory {
 
 /// A block walks the vocabulary; the next tile of w2 and the next two of the backbone are on their
 /// way while one is multiplied.
-template <DType kType, int kRank, class Step>
+template <DType kType, int kRank>
 __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
-    middle_kernel(Step step, Matrix w1, Matrix w2, bool reverse) {
+    middle_kernel(GreedyStep step, Matrix w1, Matrix w2, bool reverse) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   using Weights = WeightTile<kType, kRank>;
-  using Part = typename Step::Part;
-  using Memory = MiddleMemory<kType, kRank, Part>;
+  using Memory = MiddleMemory<kType, kRank>;
   constexpr int kWarps = Memory::kWarps;
   constexpr int kWidth = Memory::kWidth;
   constexpr int kMany = 4;  // instructions side by side
@@ -320,7 +301,7 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
     for (int j = 0; j < kMany; ++j) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const Part best = merge_tokens<Step>(part[half][j][c]);
+        const Part best = merge_tokens(part[half][j][c]);
         if (g == 0) memory.parts[warp][(half * kMany + j) * kColumns + 2 * t + c] = best;
       }
     }
@@ -330,7 +311,7 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
     Part all = memory.parts[0][thread];
 #pragma unroll
     for (int other = 1; other < kWarps; ++other) {
-      all = Step::merge(all, memory.parts[other][thread]);
+      all = GreedyStep::merge(all, memory.parts[other][thread]);
     }
     step.commit(thread, all);
   }
@@ -340,9 +321,8 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
 // --- launches -----------------------------------------------------------------------------------
 
 /// Launches at most one block per multiprocessor, early where the device can.
-template <class Step>
-void launch_walk(void (*kernel)(Step, Matrix, Matrix, bool), std::int64_t blocks, int warps,
-                 std::size_t shared, const Step& step, const Matrix& w1, const Matrix& w2,
+void launch_walk(void (*kernel)(GreedyStep, Matrix, Matrix, bool), std::int64_t blocks, int warps,
+                 std::size_t shared, const GreedyStep& step, const Matrix& w1, const Matrix& w2,
                  bool reverse, cudaStream_t stream) {
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -364,39 +344,39 @@ cudaError_t ask_for(Kernel* kernel, std::size_t shared) {
                               static_cast<int>(shared));
 }
 
-template <DType kType, int kRank, bool kLarge, class Step>
-void launch_thin(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+template <DType kType, int kRank, bool kLarge>
+void launch_thin(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                  cudaStream_t stream) {
   constexpr int kWarps = markov::kThinWarps<kType, kRank>;
   constexpr std::size_t kShared =
       sizeof(WeightStage<kType, kRank>) * kWarps * markov::kThinStages<kType, kRank, kLarge>;
-  static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kLarge, Step>, kShared);
+  static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kLarge>, kShared);
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t tiles = (static_cast<std::int64_t>(step.backbone.vocab) + kTile - 1) / kTile;
-  launch_walk(thin_kernel<kType, kRank, kLarge, Step>, (tiles + kWarps - 1) / kWarps, kWarps,
-              kShared, step, w1, w2, reverse, stream);
+  launch_walk(thin_kernel<kType, kRank, kLarge>, (tiles + kWarps - 1) / kWarps, kWarps, kShared,
+              step, w1, w2, reverse, stream);
 }
 
-template <DType kType, int kRank, class Step>
-void launch_middle(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+template <DType kType, int kRank>
+void launch_middle(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                    cudaStream_t stream) {
-  using Memory = MiddleMemory<kType, kRank, typename Step::Part>;
+  using Memory = MiddleMemory<kType, kRank>;
   static_assert(sizeof(Memory) <= markov::kLargeMemory);
-  static const cudaError_t asked = ask_for(middle_kernel<kType, kRank, Step>, sizeof(Memory));
+  static const cudaError_t asked = ask_for(middle_kernel<kType, kRank>, sizeof(Memory));
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t tiles =
       (static_cast<std::int64_t>(step.backbone.vocab) + Memory::kWidth - 1) / Memory::kWidth;
-  launch_walk(middle_kernel<kType, kRank, Step>, tiles, Memory::kWarps, sizeof(Memory), step, w1,
-              w2, reverse, stream);
+  launch_walk(middle_kernel<kType, kRank>, tiles, Memory::kWarps, sizeof(Memory), step, w1, w2,
+              reverse, stream);
 }
 
-template <DType kType, int kRank, class Step>
-void launch_rows(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
+template <DType kType, int kRank>
+void launch_rows(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                  cudaStream_t stream) {
   const bool large = device_traits().block_memory >= markov::kLargeMemory;
   const std::int32_t most = large && step.batch > kColumns ? kMiddleRows : kColumns;
   for (std::int32_t first = 0; first < step.batch; first += most) {
-    const Step part = step.rows_from(first, std::min(most, step.batch - first));
+    const GreedyStep part = step.rows_from(first, std::min(most, step.batch - first));
     if (part.batch > kColumns) {
       launch_middle<kType, kRank>(part, w1, w2, reverse, stream);
     } else if (large) {
@@ -408,23 +388,32 @@ void launch_rows(const Step& step, const Matrix& w1, const Matrix& w2, bool reve
   }
 }
 
-/// Enqueues a step whose rows are empty and whose previous tokens are known; `applies` holds. w2 is
-/// read once for every 64 rows. `reverse`: the vocabulary is walked backwards.
-template <class Step>
-void launch(const Step& step, const Matrix& w1, const Matrix& w2, bool reverse,
-            cudaStream_t stream) {
-  const auto with_rank = [&]<DType kType>() {
-    w1.cols <= 256 ? launch_rows<kType, 256>(step, w1, w2, reverse, stream)
-                   : launch_rows<kType, 512>(step, w1, w2, reverse, stream);
+}  // namespace
+
+bool greedy_tensor_applies(const Matrix& w1, const Matrix& w2) {
+  if (w2.type != DType::e4m3) return markov_tensor_applies(w1, w2);
+  const auto at_16_bytes = [](const Matrix& matrix) {
+    return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
+           static_cast<std::size_t>(matrix.stride) * size_of(matrix.type) % 16 == 0;
   };
+  return w1.data != nullptr && w1.type == DType::f16 && w1.cols > 0 && w1.cols % 16 == 0 &&
+         w1.cols <= 512 && at_16_bytes(w1) && at_16_bytes(w2);
+}
+
+void greedy_tensor_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
+                        cudaStream_t stream) {
+  const bool short_rank = w1.cols <= 256;
   switch (w2.type) {
     case DType::e4m3:
-      return with_rank.template operator()<DType::e4m3>();
+      return short_rank ? launch_rows<DType::e4m3, 256>(step, w1, w2, reverse, stream)
+                        : launch_rows<DType::e4m3, 512>(step, w1, w2, reverse, stream);
     case DType::bf16:
-      return with_rank.template operator()<DType::bf16>();
+      return short_rank ? launch_rows<DType::bf16, 256>(step, w1, w2, reverse, stream)
+                        : launch_rows<DType::bf16, 512>(step, w1, w2, reverse, stream);
     default:
-      return with_rank.template operator()<DType::f16>();
+      return short_rank ? launch_rows<DType::f16, 256>(step, w1, w2, reverse, stream)
+                        : launch_rows<DType::f16, 512>(step, w1, w2, reverse, stream);
   }
 }
 
-}  // namespace dspark::kernels::greedy_tensor
+}  // namespace dspark::kernels

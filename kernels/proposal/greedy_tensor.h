@@ -1,0 +1,24 @@
+// Greedy steps on tensor cores.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/views.h"
+
+namespace dspark::kernels {
+
+struct GreedyStep;
+
+/// True if the head can be multiplied on tensor cores here: what markov_tensor takes; or E4M3 codes
+/// (a rank that is a multiple of 16 and at most 512) with w1 in f16, rows of both at multiples of
+/// 16 bytes.
+[[nodiscard]] bool greedy_tensor_applies(const Matrix& w1, const Matrix& w2);
+
+/// Enqueues a step whose rows are empty and whose previous tokens are known: one launch for every
+/// 64 rows, which reads w2 once. `reverse`: the vocabulary is walked backwards. It may start before
+/// the kernel enqueued just before has ended, which must not write w1, w2, its scale or the
+/// backbone.
+void greedy_tensor_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
+                        cudaStream_t stream);
+
+}  // namespace dspark::kernels
