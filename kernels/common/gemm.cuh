@@ -574,9 +574,8 @@ void launch_thin(const GemmOperand& a, const GemmOperand& b, std::int64_t m, std
 template <DType kType, class Epilogue>
 void launch_thin_rows(const GemmOperand& a, const GemmOperand& b, std::int64_t m, std::int64_t n,
                       std::int64_t k, const Epilogue& epilogue, cudaStream_t stream) {
+  // Reading b takes longer than multiplying it with 8 rows: more kernels would gain nothing.
   if (m == 1) return launch_thin<kType, 1, 1>(a, b, m, n, k, epilogue, stream);
-  if (m == 2) return launch_thin<kType, 2, 1>(a, b, m, n, k, epilogue, stream);
-  if (m <= 4) return launch_thin<kType, 4, 1>(a, b, m, n, k, epilogue, stream);
   return launch_thin<kType, 8, 1>(a, b, m, n, k, epilogue, stream);
 }
 
@@ -597,7 +596,7 @@ template <class Epilogue>
 void gemm(const GemmOperand& a, const GemmOperand& b, std::int64_t m, std::int64_t n,
           std::int64_t k, const Epilogue& epilogue, cudaStream_t stream) {
   if (m <= 0 || n <= 0) return;
-  const std::int64_t rows = m == 1 ? 1 : m == 2 ? 2 : m <= 4 ? 4 : 8;
+  const std::int64_t rows = m == 1 ? 1 : 8;
   if (m <= 8 && rows * ((k + 3) / 4 * 4) * 4 <= static_cast<std::int64_t>(kThinOperandBytes)) {
     if (b.type == DType::f16) return launch_thin_rows<DType::f16>(a, b, m, n, k, epilogue, stream);
     if (b.type == DType::bf16)

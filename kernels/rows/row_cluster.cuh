@@ -160,6 +160,7 @@ struct ClusterMemory {
   std::uint32_t flags[kMostClusterBlocks];
   std::uint32_t gathered;
   // The block's own.
+  Extremes row;
   std::uint64_t loaded[kMostParts];                         // mbarriers
   alignas(RowLaw) unsigned char law_bytes[sizeof(RowLaw)];  // shared memory is not initialised
   std::uint64_t stripe_sums[kMostStripes * kClusterWarps];
@@ -489,13 +490,19 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
       }
     }
     cluster.sync();
-    finish(waiting, place ^ 1);
-    tell(waiting);
-    Extremes extremes = {-kInfinity, -kInfinity, 0};
-    for (int i = lane; i < blocks * kClusterWarps; i += 32) {
-      extremes = merge(extremes, memory.extremes[place][i]);
+    // One warp draws the conclusions, for all to read: instructions are what limits this kernel.
+    if (warp == 0) {
+      finish(waiting, place ^ 1);
+      tell(waiting);
+      Extremes all = {-kInfinity, -kInfinity, 0};
+      for (int i = lane; i < blocks * kClusterWarps; i += 32) {
+        all = merge(all, memory.extremes[place][i]);
+      }
+      all = merge_warp(all);
+      if (lane == 0) memory.row = all;
     }
-    extremes = merge_warp(extremes);
+    __syncthreads();
+    const Extremes extremes = memory.row;
 
     FoundRow found;
     found.law.inverse_temperature = rule.inverse_temperature;
@@ -673,15 +680,17 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     }
     cluster.sync();
     if (thread == 0) memory.block_argmax = 0xFFFFFFFFu;
-    finish(found, place);
+    if (warp == 0) {
+      finish(found, place);
+      if (lane == 0) memory.law() = found.law;
+    }
+    __syncthreads();
     if constexpr (kFiltered) {
-      if (thread == 0) memory.law() = found.law;
-      __syncthreads();
       solve_filter(logits.data + row * logits.stride, logits.vocab, rule, memory.law(), filter,
                    memory);
-      found.law = memory.law();
       if (thread == 0) memory.gathered = 0;
     }
+    found.law = memory.law();
 
     if constexpr (Sink::kWrites) {
       const RowLaw& law = found.law;
@@ -789,8 +798,10 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   }
   // Deferred sums of the last row; and a block's memory may be written until all have ended.
   cluster.sync();
-  finish(waiting, static_cast<int>(turn & 1) ^ 1);
-  tell(waiting);
+  if (warp == 0) {
+    finish(waiting, static_cast<int>(turn & 1) ^ 1);
+    tell(waiting);
+  }
 #endif
 }
 
