@@ -57,19 +57,65 @@ struct SmallerProbability {
     above_draft = factor_draft * (1.0f + kMargin);
     below_draft = factor_draft * (1.0f - kMargin);
   }
-  __device__ std::uint64_t operator()(float target_logit, float draft_logit) const {
-    const float p = unrounded_mass(target_logit, max_target, inverse_target);
-    const float q = unrounded_mass(draft_logit, max_draft, inverse_draft);
-    const bool target_smaller =
-        fmaf(p, above_target, above_target) < fmaf(q, below_draft, -below_draft);
-    const bool draft_smaller =
-        fmaf(q, above_draft, above_draft) < fmaf(p, below_target, -below_target);
-    std::uint64_t smaller = mass_to_probability(round_to_integer(draft_smaller ? q : p),
-                                                draft_smaller ? scale_draft : scale_target);
-    if (!target_smaller && !draft_smaller) {
-      smaller = min(smaller, mass_to_probability(round_to_integer(q), scale_draft));
+  /// What unrounded masses tell of a token.
+  struct Look {
+    float p, q;
+    bool target_smaller, draft_smaller;
+  };
+  __device__ Look look(float target_logit, float draft_logit) const {
+    Look out;
+    out.p = unrounded_mass(target_logit, max_target, inverse_target);
+    out.q = unrounded_mass(draft_logit, max_draft, inverse_draft);
+    out.target_smaller =
+        fmaf(out.p, above_target, above_target) < fmaf(out.q, below_draft, -below_draft);
+    out.draft_smaller =
+        fmaf(out.q, above_draft, above_draft) < fmaf(out.p, below_target, -below_target);
+    return out;
+  }
+  __device__ std::uint64_t resolve(const Look& look) const {
+    const std::uint64_t p = mass_to_probability(round_to_integer(look.p), scale_target);
+    const std::uint64_t q = mass_to_probability(round_to_integer(look.q), scale_draft);
+    return min(p, q);
+  }
+
+  /// Adds the token's min(p, q) to `sum`.
+  __device__ void add(float target_logit, float draft_logit, std::uint64_t& sum) const {
+    sum += resolve(look(target_logit, draft_logit));
+  }
+  /// Of four tokens. Nearly always the smaller is known, and its mass is one word.
+  __device__ void add(const float4& target, const float4& draft, std::uint64_t& sum) const {
+    const Look four[4] = {look(target.x, draft.x), look(target.y, draft.y), look(target.z, draft.z),
+                          look(target.w, draft.w)};
+    bool known = true;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float smaller = four[i].draft_smaller ? four[i].q : four[i].p;
+      known &= (four[i].target_smaller || four[i].draft_smaller) && smaller < 0x1p31f;
     }
-    return smaller;
+    if (!known) {
+#pragma unroll 1
+      for (int i = 0; i < 4; ++i) sum += resolve(four[i]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool draft_smaller = four[i].draft_smaller;
+      const std::uint32_t mass = __float2uint_rn(draft_smaller ? four[i].q : four[i].p);
+      sum += word_to_probability(mass, draft_smaller ? scale_draft : scale_target);
+    }
+  }
+};
+
+/// Sums over the pairs of logits of two rows.
+struct SmallerSum {
+  const SmallerProbability& smaller;
+  std::uint64_t& sum;
+
+  __device__ void operator()(std::int32_t, float target, float draft) const {
+    smaller.add(target, draft, sum);
+  }
+  __device__ void operator()(std::int32_t, const float4& target, const float4& draft) const {
+    smaller.add(target, draft, sum);
   }
 };
 
@@ -89,10 +135,7 @@ __global__ void __launch_bounds__(kThreads) alpha_kernel(ComparePairsArgs args, 
   std::uint64_t sum = 0;
   if (target.boundary_key == 0 && draft.boundary_key == 0) {
     const SmallerProbability smaller(target, draft);
-    visit_rows(target_row, draft_row, begin, end,
-               [&](std::int32_t, float target_logit, float draft_logit) {
-                 sum += smaller(target_logit, draft_logit);
-               });
+    visit_rows(target_row, draft_row, begin, end, SmallerSum{smaller, sum});
   } else {
     visit_rows(target_row, draft_row, begin, end,
                [&](std::int32_t id, float target_logit, float draft_logit) {

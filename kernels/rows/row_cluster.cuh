@@ -606,13 +606,15 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         argmax = min(argmax, static_cast<std::uint32_t>(begin + 4 * quad + at));
       }
     };
+    const bool looks = best == max_logit;
     if (masses) {
       std::uint64_t sum = 0;
       each_part(kLastLook, [&](int quad) {
         float4 value = values[quad];
-        look(quad, value);
+        if (looks) look(quad, value);
         each_of(value, [&](float& v, int) {
-          v = unrounded_mass(v, max_logit, rule.inverse_temperature);
+          // No logit is above the largest, so this is unrounded_mass.
+          v = mass_of_exponent(fmaxf((v - max_logit) * rule.inverse_temperature, -40.0f));
           sum += round_to_integer(v);
         });
         if constexpr (Sink::kWrites) values[quad] = value;
@@ -662,7 +664,9 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
         }
       }
     } else {
-      each_part(kLastLook, [&](int quad) { look(quad, values[quad]); });
+      each_part(kLastLook, [&](int quad) {
+        if (looks) look(quad, values[quad]);
+      });
     }
     argmax = __reduce_min_sync(0xFFFFFFFFu, argmax);
     if (lane == 0 && argmax != 0xFFFFFFFFu) atomicMin(&memory.block_argmax, argmax);

@@ -123,6 +123,13 @@ DSPARK_HD std::uint64_t round_to_integer(float value) {
 #endif
 }
 
+/// e^x 2^40 for `x` in [-40, 0].
+DSPARK_HD float mass_of_exponent(float x) {
+  const ScaledExp e = scaled_exp(x);
+  return e.significand *
+         float_from_bits(static_cast<std::uint32_t>(e.exponent + kMassBits + 127) << 23);
+}
+
 /// unfiltered_mass before it is rounded.
 DSPARK_HD float unrounded_mass(float logit, float max_logit, float inverse_temperature) {
   float x = (logit - max_logit) * inverse_temperature;
@@ -133,9 +140,7 @@ DSPARK_HD float unrounded_mass(float logit, float max_logit, float inverse_tempe
   x = x > -40.0f ? x : -40.0f;
   x = x < 0.0f ? x : 0.0f;
 #endif
-  const ScaledExp e = scaled_exp(x);
-  return e.significand *
-         float_from_bits(static_cast<std::uint32_t>(e.exponent + kMassBits + 127) << 23);
+  return mass_of_exponent(x);
 }
 
 /// Mass before any filter: round(e^{(logit - max) / T} 2^40), ties to even; NaN and -inf have none.
@@ -182,16 +187,19 @@ DSPARK_HD std::uint64_t law_scale(std::uint64_t total) {
   return static_cast<std::uint64_t>((static_cast<uint128>(1) << 102) / total);
 }
 
+/// mass_to_probability of a mass of one word: two products instead of four.
+DSPARK_HD std::uint64_t word_to_probability(std::uint32_t mass, std::uint64_t scale) {
+  const std::uint64_t low = static_cast<std::uint64_t>(mass) * static_cast<std::uint32_t>(scale);
+  return (static_cast<std::uint64_t>(mass) * static_cast<std::uint32_t>(scale >> 32) +
+          (low >> 32)) >>
+         9;
+}
+
 /// A mass of a row with that `scale` as a probability in units of 2^-61, from below: short of the
 /// exact one by less than a unit (rounding) and 2^-40 of it (the scale's rounding).
 DSPARK_HD std::uint64_t mass_to_probability(std::uint64_t mass, std::uint64_t scale) {
 #if defined(__CUDA_ARCH__)
-  // Most masses are one word, which takes two products instead of four.
-  if (mass >> 32 == 0) {
-    const auto word = static_cast<std::uint32_t>(mass);
-    const std::uint64_t low = static_cast<std::uint64_t>(word) * static_cast<std::uint32_t>(scale);
-    return (word * (scale >> 32) + (low >> 32)) >> 9;
-  }
+  if (mass >> 32 == 0) return word_to_probability(static_cast<std::uint32_t>(mass), scale);
 #endif
   return multiply_high(mass << 23, scale);
 }
