@@ -361,6 +361,12 @@ BenchResult run_bench(Backend& device, Backend& reference, const BenchOptions& o
     const BenchCase& what = cases[i];
     progress(case_text(what), static_cast<std::int64_t>(i) + 1,
              static_cast<std::int64_t>(cases.size()) + 1);
+    if (what.family->refuses != nullptr) {
+      if (const char* const why = what.family->refuses(what); why != nullptr) {
+        result.refused.push_back({what, why});
+        continue;
+      }
+    }
     weights.expect(what);
     for (const bool last_try : {false, true}) {
       try {
