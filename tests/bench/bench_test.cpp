@@ -181,6 +181,40 @@ TEST(Bench, SamplesAsOftenAsTimeAllowsAndRotatesItsInputs) {
   EXPECT_EQ(run_uniforms(device, options).cases.at(0).samples, 5);
 }
 
+/// Copies for real, and stores the rows of a step.
+class StoringBackend : public HostBackend {
+ public:
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    HostBackend::copy(target, source, bytes);
+    std::memcpy(target, source, bytes);
+  }
+  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
+    ++calls;
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      std::memcpy(
+          args.destination.data + (b * args.block_size + args.step) * args.destination.stride,
+          args.source.data + b * args.source.stride,
+          static_cast<std::size_t>(args.source.vocab) * sizeof(float));
+    }
+  }
+};
+
+// A call reads a row of 200 bytes and writes one of three: 400 bytes of the 800 that a set has.
+TEST(Bench, WhatCallsDoNotLookAtDoesNotMakeThemCold) {
+  StoringBackend device;
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  options.only = {"store_probabilities"};
+  options.axes.batch = {1};
+  options.axes.vocab = {50};
+  options.case_milliseconds = 1000;
+  const BenchResult result = run_bench(device, *reference, options, [](const auto&, auto, auto) {});
+  const CaseResult& one = result.cases.at(0);
+  EXPECT_EQ(one.bytes, 400);
+  EXPECT_EQ(one.sets, 2000 / 400 + 1);
+  EXPECT_TRUE(one.cold);
+}
+
 TEST(Bench, TheCeilingIsTheBytesReadAndWritten) {
   HostBackend device;
   const BenchResult result = run_uniforms(device, tiny());
