@@ -64,6 +64,9 @@ class Arena {
   Arena& operator=(Arena&&) = delete;
   ~Arena();
 
+  /// Of the same set, for what inputs are made from and calls do not look at.
+  [[nodiscard]] Arena aside() const { return {bench_, set_}; }
+
   [[nodiscard]] Backend& backend() const { return bench_.backend(); }
   [[nodiscard]] std::uint32_t set() const { return set_; }
   /// Bytes of this set that one call goes over: its own memory and its vocabulary matrices.

@@ -258,10 +258,13 @@ CaseResult run_case(const BenchCase& what, Workbench& bench, Workbench& referenc
   // on each takes the time of a case. (Long calls fill the cache anew by themselves.)
   const std::size_t each = std::max<std::size_t>(arenas.front().bytes(), 1);
   const std::size_t room = (bench.budget() - std::min(bench.used(), bench.budget())) / each;
+  // Of its memory a call may look at a part only: one row of a block, where the block is rejected.
+  const std::size_t touched = std::min(each, static_cast<std::size_t>(std::max(result.bytes, 1.0)));
   const double call = std::max(device.measure(prepared.front().enqueue), 1e-6);
   const double affordable = std::min(options.case_milliseconds / call, 1e6);
-  result.sets = std::min({sets_beyond(facts.cache_bytes, each), static_cast<std::int64_t>(room) + 1,
-                          static_cast<std::int64_t>(affordable) + 1});
+  result.sets =
+      std::min({sets_beyond(facts.cache_bytes, touched), static_cast<std::int64_t>(room) + 1,
+                static_cast<std::int64_t>(affordable) + 1});
   for (std::int64_t set = 1; set < result.sets; ++set) {
     try {
       prepare(static_cast<std::uint32_t>(set));
@@ -270,7 +273,7 @@ CaseResult run_case(const BenchCase& what, Workbench& bench, Workbench& referenc
       result.sets = set;
     }
   }
-  result.cold = static_cast<std::size_t>(result.sets) * each > 2 * facts.cache_bytes;
+  result.cold = static_cast<std::size_t>(result.sets) * touched > 2 * facts.cache_bytes;
 
   std::vector<std::unique_ptr<Recording>> recordings;
   for (const PreparedCase& one : prepared) {
@@ -361,6 +364,12 @@ BenchResult run_bench(Backend& device, Backend& reference, const BenchOptions& o
     const BenchCase& what = cases[i];
     progress(case_text(what), static_cast<std::int64_t>(i) + 1,
              static_cast<std::int64_t>(cases.size()) + 1);
+    if (what.family->refuses != nullptr) {
+      if (const char* const why = what.family->refuses(what); why != nullptr) {
+        result.refused.push_back({what, why});
+        continue;
+      }
+    }
     weights.expect(what);
     for (const bool last_try : {false, true}) {
       try {

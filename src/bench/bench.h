@@ -41,7 +41,7 @@ struct CaseResult {
   std::string checked;       ///< "bits", or the bounds
 };
 
-/// A case that does not fit in memory.
+/// A case that does not fit in memory, or whose operations do not take its sizes.
 struct RefusedCase {
   BenchCase what;
   std::string why;
@@ -65,8 +65,8 @@ using BenchProgress = std::function<void(const std::string&, std::int64_t, std::
 /// entries, on `reference`, and its outputs must agree, before it is timed and after: bit for bit,
 /// or within the bounds of cases.h where its products are accumulated on tensor cores. Throws
 /// Error(usage) for a family that does not exist, Error(device) naming the case where outputs
-/// differ or the device fails. A case that does not fit into the budget or the memory is refused,
-/// and the others go on.
+/// differ or the device fails. A case that does not fit into the budget or the memory, or whose
+/// operations do not take its sizes, is refused, and the others go on.
 [[nodiscard]] BenchResult run_bench(Backend& device, Backend& reference,
                                     const BenchOptions& options, const BenchProgress& progress);
 

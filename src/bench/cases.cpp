@@ -42,7 +42,9 @@ std::vector<BenchCase> cases_of(const Family& family, const BenchAxes& axes) {
     multiply(cases, &BenchCase::hidden, values_on(family, kAxisHidden, axes.hidden));
     multiply(cases, &BenchCase::rank, values_on(family, kAxisRank, axes.rank));
     multiply(cases, &BenchCase::block_size, values_on(family, kAxisBlock, axes.block_size));
-    if (rule == BenchRule::top_k_top_p) multiply(cases, &BenchCase::top_k, axes.top_k);
+    if (rule == BenchRule::top_k_top_p || (family.axes & kAxisTopK) != 0) {
+      multiply(cases, &BenchCase::top_k, axes.top_k);
+    }
     multiply(cases, &BenchCase::anchors, values_on(family, kAxisAnchors, axes.anchors));
     multiply(cases, &BenchCase::batch, values_on(family, kAxisBatch, axes.batch));
     out.insert(out.end(), cases.begin(), cases.end());
@@ -60,6 +62,8 @@ const Family& family_called(const std::string& name) {
 }
 
 }  // namespace
+
+std::int32_t BenchCase::own_top_k() const { return (family->axes & kAxisTopK) != 0 ? top_k : 0; }
 
 SamplingRule BenchCase::sampling_rule() const {
   const bool filters_top_p = rule == BenchRule::top_p || rule == BenchRule::top_k_top_p;
@@ -98,7 +102,8 @@ std::string case_text(const BenchCase& bench_case) {
                                     {"vocab", bench_case.vocab},
                                     {"rank", bench_case.rank},
                                     {"block size", bench_case.block_size},
-                                    {"hidden", bench_case.hidden}}) {
+                                    {"hidden", bench_case.hidden},
+                                    {"top-k", bench_case.own_top_k()}}) {
     if (value > 0) add(fmt::format("{} {}", name, value));
   }
   return fmt::format("{} ({})", bench_case.family->name, text);

@@ -32,6 +32,7 @@ enum BenchAxis : unsigned {
   kAxisBlock = 8,
   kAxisHidden = 16,
   kAxisAnchors = 32,
+  kAxisTopK = 64,  ///< beside the rules that have one
 };
 
 /// The values of each axis. Lists multiply; none may be empty.
@@ -61,8 +62,12 @@ struct BenchCase {
   std::int32_t top_k = 0;
   std::int32_t anchors = 0;
 
-  /// Entries that do not depend on each other: anchors, or the batch.
-  [[nodiscard]] std::int32_t entries() const { return anchors > 0 ? anchors : batch; }
+  /// Entries that do not depend on each other: anchors, or the batch; 1 where there is neither.
+  [[nodiscard]] std::int32_t entries() const {
+    return anchors > 0 ? anchors : batch > 0 ? batch : 1;
+  }
+  /// K where it is a size of the family; 0 where it is none or belongs to the rule.
+  [[nodiscard]] std::int32_t own_top_k() const;
   [[nodiscard]] SamplingRule sampling_rule() const;
 };
 
@@ -110,11 +115,13 @@ struct Family {
   unsigned axes;                      ///< BenchAxis bits
   std::vector<BenchRule> rules;       ///< at least one
   bool has_products;                  ///< a case for each way to accumulate
-  bool whole_batch;                   ///< an entry's output depends on the others
+  bool whole_batch;                   ///< entries depend on each other, or there is but one
   std::int32_t reference_entries;     ///< entries that the reference evaluates
   double (*bytes)(const BenchCase&);  ///< fewest bytes a call must read and write
   double (*flops)(const BenchCase&);  ///< of products, a multiply-add counts 2; null: none
   PreparedCase (*prepare)(const BenchCase&, Arena&);
+  /// Why the operations do not take these sizes; null text where they do. Null: they take all.
+  const char* (*refuses)(const BenchCase&) = nullptr;
 };
 
 /// All families, in the order in which they are shown.

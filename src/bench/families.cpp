@@ -188,6 +188,25 @@ PreparedCase prepare_sample_excess(const Case& c, Arena& arena) {
           nullptr};
 }
 
+PreparedCase prepare_draft_rows(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  const std::int64_t rows = draft_rows(c);
+  const DraftRowsArgs args = {
+      .hidden = arena.hidden(rows, c.hidden, BenchStream::hidden),
+      .hidden_row = {},
+      .previous = {tokens(arena, rows, c, BenchStream::previous), rows},
+      .head = arena.vocabulary_matrix(c.vocab, c.hidden, BenchStream::lm_head),
+      .w1 = arena.markov_rows(c.vocab, c.rank),
+      .w2 = arena.vocabulary_matrix(c.vocab, c.rank, BenchStream::w2),
+      .out = arena.rows(rows, c.vocab),
+      .products = c.products,
+      .status = status,
+  };
+  return {[&b = arena.backend(), args] { b.draft_rows(args); },
+          {output("logits", args.out, c.batch, Compare::logits)},
+          status};
+}
+
 // --- the proposal ---
 
 PreparedCase prepare_markov_logits(const Case& c, Arena& arena) {
@@ -241,6 +260,80 @@ PreparedCase prepare_proposal(const Case& c, Arena& arena) {
                   c.rule == BenchRule::top_k_top_p ? Compare::filtered_probabilities
                                                    : Compare::probabilities)},
           status};
+}
+
+/// w2 in f16, or what dsparkQuantizeMarkovW2Fp8 makes of it.
+struct MarkovW2 {
+  Matrix matrix;
+  const Float16* scale = nullptr;
+};
+
+MarkovW2 half_w2(const Case& c, Arena& arena) {
+  return {arena.vocabulary_matrix(c.vocab, c.rank, BenchStream::w2), nullptr};
+}
+
+QuantizeMarkovW2Args quantize_args(const Case& c, Arena& arena, const Matrix& w2,
+                                   std::uint32_t* status) {
+  return {
+      .w2 = w2,
+      .codes = arena.zeros<Float8>(std::int64_t{c.vocab} * c.rank),
+      .scale = arena.zeros<Float16>(c.vocab),
+      .status = status,
+  };
+}
+
+MarkovW2 float8_w2(const Case& c, Arena& arena, std::uint32_t* status) {
+  Arena aside = arena.aside();  // proposals read the codes alone
+  const QuantizeMarkovW2Args args =
+      quantize_args(c, arena, aside.vocabulary_matrix(c.vocab, c.rank, BenchStream::w2), status);
+  arena.backend().quantize_markov_w2(args);
+  return {float8_matrix(args.codes, c.vocab, c.rank), args.scale};
+}
+
+PreparedCase prepare_quantize(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  const QuantizeMarkovW2Args args = quantize_args(c, arena, half_w2(c, arena).matrix, status);
+  return {[&b = arena.backend(), args] { b.quantize_markov_w2(args); },
+          {output("codes", args.codes, c.vocab, c.rank), output("scale", args.scale, c.vocab, 1)},
+          status};
+}
+
+GreedyProposeArgs greedy_args(const Case& c, Arena& arena, const MarkovW2& w2,
+                              std::uint32_t* status) {
+  return {
+      .batch = c.batch,
+      .block_size = c.block_size,
+      .backbone = backbone_logits(c, arena),
+      .w1 = arena.markov_rows(c.vocab, c.rank),
+      .w2 = w2.matrix,
+      .w2_scale = w2.scale,
+      .first_previous = tokens(arena, c.batch, c, BenchStream::previous),
+      .products = c.products,
+      .tokens = arena.zeros<std::int32_t>(draft_rows(c)),
+      .scratch = arena.scratch(greedy_propose_scratch(c.batch, c.block_size)),
+      .status = status,
+  };
+}
+
+PreparedCase greedy_case(const Case& c, const GreedyProposeArgs& args, Arena& arena) {
+  return {[&b = arena.backend(), args] { b.greedy_propose(args); },
+          {output("tokens", args.tokens, c.batch, c.block_size)},
+          args.status};
+}
+
+PreparedCase prepare_greedy_proposal(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  return greedy_case(c, greedy_args(c, arena, half_w2(c, arena), status), arena);
+}
+
+PreparedCase prepare_greedy_proposal_float8(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  return greedy_case(c, greedy_args(c, arena, float8_w2(c, arena, status), status), arena);
+}
+
+const char* refuses_float8(const Case& c) {
+  return fused_greedy_supported(c.rank, DType::e4m3) ? nullptr
+                                                     : "FP8 weights need a rank of whole 16s";
 }
 
 PreparedCase prepare_store(const Case& c, Arena& arena) {
@@ -310,6 +403,63 @@ PreparedCase prepare_sample_probabilities(const Case& c, Arena& arena) {
   return {[&b = arena.backend(), args] { b.sample_probability_rows(args); },
           {output("tokens", args.tokens, c.batch, c.block_size)},
           status};
+}
+
+SelectTopKArgs select_args(const Case& c, Arena& arena, const Rows& logits, Scratch scratch,
+                           std::uint32_t* status) {
+  return {
+      .logits = logits,
+      .values = arena.rows(c.batch, c.top_k),
+      .ids = arena.zeros<std::int32_t>(std::int64_t{c.batch} * c.top_k),
+      .scratch = scratch,
+      .status = status,
+  };
+}
+
+PreparedCase prepare_select_top_k(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  const SelectTopKArgs args =
+      select_args(c, arena, arena.logits(c.batch, c.vocab, BenchStream::draft),
+                  arena.scratch(select_top_k_scratch(c.batch, c.vocab, c.top_k)), status);
+  return {[&b = arena.backend(), args] { b.select_top_k(args); },
+          {output("values", args.values, c.batch, Compare::bits),
+           output("ids", args.ids, c.batch, c.top_k)},
+          status};
+}
+
+PreparedCase prepare_sample_top_k(const Case& c, Arena& arena) {
+  std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
+  Arena aside = arena.aside();  // whole rows, of which the call sees the best alone
+  const SelectTopKArgs best =
+      select_args(c, arena, aside.logits(c.batch, c.vocab, BenchStream::draft),
+                  aside.scratch(select_top_k_scratch(c.batch, c.vocab, c.top_k)), status);
+  arena.backend().select_top_k(best);
+  arena.backend().synchronize();  // before the rows are given back
+  const SampleTopKRowsArgs args = {
+      .batch = c.batch,
+      .block_size = 1,
+      .step = 0,
+      .vocab = c.vocab,
+      .values = best.values,
+      .ids = best.ids,
+      .uniforms = arena.upload(arena.uniforms(c.batch, BenchStream::propose)),
+      .rule = make_sampling_rule(1, 0, 1, TopPRule::water_filling, c.vocab),
+      .probabilities = arena.rows(c.batch, c.top_k),
+      .stored_ids = arena.zeros<std::int32_t>(std::int64_t{c.batch} * c.top_k),
+      .tokens = arena.zeros<std::int32_t>(c.batch),
+      .status = status,
+  };
+  return {
+      [&b = arena.backend(), args] { b.sample_top_k_rows(args); },
+      {output("probabilities", args.probabilities, c.batch, Compare::bits),
+       output("ids", args.stored_ids, c.batch, c.top_k), output("tokens", args.tokens, c.batch, 1)},
+      status};
+}
+
+const char* refuses_top_k(const Case& c) {
+  return c.top_k <= std::min(c.vocab, kMaxTopK)
+             ? nullptr
+             : "top-k is larger than 1024, the most that is selected, or than the vocabulary";
 }
 
 // --- acceptance ---
@@ -548,7 +698,7 @@ PreparedCase prepare_sampled_round(const Case& c, Arena& arena) {
 
 PreparedCase prepare_greedy_round(const Case& c, Arena& arena) {
   std::uint32_t* const status = arena.zeros<std::uint32_t>(1);
-  const VanillaMarkovSampleArgs proposal = proposal_args(c, arena, status);
+  const GreedyProposeArgs proposal = greedy_args(c, arena, half_w2(c, arena), status);
   const SpsLengthsArgs lengths = {
       .scores = scores_args(c, arena, proposal.tokens, proposal.first_previous, status),
       .survival_floor = 0.1,
@@ -576,7 +726,7 @@ PreparedCase prepare_greedy_round(const Case& c, Arena& arena) {
       .status = status,
   };
   return {[=, &b = arena.backend()] {
-            b.vanilla_markov_sample(proposal);
+            b.greedy_propose(proposal);
             b.sps_lengths(lengths);
             b.build_verify_tokens(verify);
             b.greedy_accept(acceptance);
@@ -605,16 +755,11 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
       .out = arena.rows(targets, c.vocab),
       .products = c.products,
   };
-  const ProjectArgs draft = {
-      .a = arena.hidden(drafts, c.hidden, BenchStream::hidden),
-      .b = lm_head,
-      .out = arena.rows(drafts, c.vocab),
-      .products = c.products,
-  };
-  const MarkovRowsArgs markov = {
-      .backbone = draft.out,
-      .backbone_row = counting(arena, drafts),
+  const DraftRowsArgs draft = {
+      .hidden = arena.hidden(drafts, c.hidden, BenchStream::hidden),
+      .hidden_row = counting(arena, drafts),  // a replay says which rows have a target beside them
       .previous = {tokens(arena, drafts, c, BenchStream::previous), drafts},
+      .head = lm_head,
       .w1 = arena.markov_rows(c.vocab, c.rank),
       .w2 = arena.vocabulary_matrix(c.vocab, c.rank, BenchStream::w2),
       .out = arena.rows(drafts, c.vocab),
@@ -624,7 +769,7 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
   const RowLawsArgs target_laws = {
       .logits = target.out, .rule = c.sampling_rule(), .laws = laws_array(arena, targets)};
   const RowLawsArgs draft_laws = {
-      .logits = markov.out, .rule = c.sampling_rule(), .laws = laws_array(arena, drafts)};
+      .logits = draft.out, .rule = c.sampling_rule(), .laws = laws_array(arena, drafts)};
   const std::vector<std::int32_t> recorded = arena.ids(drafts, c.vocab, BenchStream::token);
   std::vector<RowPair> pairs;
   for (std::int32_t row = 0; row < static_cast<std::int32_t>(drafts); ++row) {
@@ -634,7 +779,7 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
   const ComparePairsArgs compare = {
       .target = target.out,
       .target_laws = {target_laws.laws.data, targets},
-      .draft = markov.out,
+      .draft = draft.out,
       .draft_laws = {draft_laws.laws.data, drafts},
       .pairs = {arena.upload(pairs), drafts},
       .out = {arena.zeros<PairOutcome>(drafts), drafts},
@@ -642,8 +787,7 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
   return {[=, &b = arena.backend()] {
             b.project(target);
             b.row_laws(target_laws);
-            b.project(draft);
-            b.markov_rows(markov);
+            b.draft_rows(draft);
             b.row_laws(draft_laws);
             b.compare_pairs(compare);
           },
@@ -656,14 +800,23 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
 double target_row_bytes(const Case& c) { return as_number(target_rows(c)) * row_bytes(c); }
 double draft_row_bytes(const Case& c) { return as_number(draft_rows(c)) * row_bytes(c); }
 
+double head_flops(const Case& c, double rows) { return 2 * rows * vocab_of(c) * c.hidden; }
+
 double widen_bytes(const Case& c) {
   return as_number(target_rows(c)) * vocab_of(c) * (kHalf + kFloat);
 }
 double project_bytes(const Case& c) {
   return (vocab_of(c) + as_number(target_rows(c))) * c.hidden * kHalf + target_row_bytes(c);
 }
-double project_flops(const Case& c) {
-  return 2 * as_number(target_rows(c)) * vocab_of(c) * c.hidden;
+double project_flops(const Case& c) { return head_flops(c, as_number(target_rows(c))); }
+double draft_rows_bytes(const Case& c) {
+  const double rows = as_number(draft_rows(c));
+  return (vocab_of(c) + rows) * c.hidden * kHalf + w2_bytes(c) + w1_bytes(c, rows) +
+         draft_row_bytes(c);
+}
+double draft_rows_flops(const Case& c) {
+  const double rows = as_number(draft_rows(c));
+  return head_flops(c, rows) + markov_flops(c, rows);
 }
 double markov_logits_bytes(const Case& c) {
   return w2_bytes(c) + w1_bytes(c, c.batch) + 2 * batch_of(c) * row_bytes(c);
@@ -674,18 +827,29 @@ double row_laws_bytes(const Case& c) {
 }
 double probabilities_bytes(const Case& c) { return 2 * target_row_bytes(c); }
 double uniforms_bytes(const Case& c) { return batch_of(c) * (2 * c.block_size + 1) * kFloat; }
+/// w2 as codes and scales.
+double float8_w2_bytes(const Case& c) { return vocab_of(c) * (c.rank + kHalf); }
+double quantize_bytes(const Case& c) { return w2_bytes(c) + float8_w2_bytes(c); }
 // The weights are read once for every step.
-double proposal_weight_bytes(const Case& c) {
-  return c.block_size * w2_bytes(c) + w1_bytes(c, as_number(draft_rows(c)));
+double steps_bytes(const Case& c, double w2) {
+  return c.block_size * w2 + w1_bytes(c, as_number(draft_rows(c)));
 }
+double proposal_weight_bytes(const Case& c) { return steps_bytes(c, w2_bytes(c)); }
 double proposal_flops(const Case& c) { return markov_flops(c, as_number(draft_rows(c))); }
 double sampled_proposal_bytes(const Case& c) {
   return proposal_weight_bytes(c) + 2 * draft_row_bytes(c) + 2 * as_number(draft_rows(c)) * kFloat;
 }
 // A greedy proposal needs no probabilities: tokens are all that comes of it.
-double greedy_proposal_bytes(const Case& c) {
-  return proposal_weight_bytes(c) + draft_row_bytes(c) + as_number(draft_rows(c)) * kFloat;
+double greedy_bytes(const Case& c, double w2) {
+  return steps_bytes(c, w2) + draft_row_bytes(c) + as_number(draft_rows(c)) * kFloat;
 }
+double greedy_proposal_bytes(const Case& c) { return greedy_bytes(c, w2_bytes(c)); }
+double greedy_proposal_float8_bytes(const Case& c) { return greedy_bytes(c, float8_w2_bytes(c)); }
+double select_top_k_bytes(const Case& c) {
+  return batch_of(c) * (row_bytes(c) + c.top_k * 2 * kFloat);
+}
+// Values and ids, and as many probabilities and ids.
+double sample_top_k_bytes(const Case& c) { return batch_of(c) * (c.top_k * 4 + 2) * kFloat; }
 double sample_probabilities_bytes(const Case& c) {
   return batch_of(c) * (row_bytes(c) + 2 * kFloat);
 }
@@ -728,12 +892,13 @@ double reduce_bytes(const Case& c) {
 }
 double reduce_flops(const Case& c) {
   const double rows = as_number(reduced_target_rows(c) + reduced_draft_rows(c));
-  return 2 * rows * vocab_of(c) * c.hidden + markov_flops(c, as_number(reduced_draft_rows(c)));
+  return head_flops(c, rows) + markov_flops(c, as_number(reduced_draft_rows(c)));
 }
 
 constexpr unsigned kRows = kAxisBatch | kAxisBlock | kAxisVocab;
 constexpr unsigned kMarkov = kRows | kAxisRank;
-constexpr unsigned kConfidence = kAxisBatch | kAxisBlock | kAxisVocab | kAxisRank | kAxisHidden;
+constexpr unsigned kConfidence = kMarkov | kAxisHidden;
+constexpr unsigned kSparse = kAxisBatch | kAxisVocab | kAxisTopK;
 
 std::vector<Family> make_table() {
   using enum BenchRule;
@@ -799,6 +964,16 @@ std::vector<Family> make_table() {
        pair_bytes,
        nullptr,
        prepare_sample_excess},
+      {"draft_rows",
+       "draft logits from hidden states, Markov bias included, B P rows",
+       kMarkov | kAxisHidden,
+       {unused},
+       true,
+       false,
+       2,
+       draft_rows_bytes,
+       draft_rows_flops,
+       prepare_draft_rows},
       {"markov_logits",
        "logits with Markov bias, one step of B rows",
        kMarkov,
@@ -820,7 +995,7 @@ std::vector<Family> make_table() {
        proposal_flops,
        prepare_proposal},
       {"greedy_proposal",
-       "P steps: Markov logits, one-hot probabilities, argmax",
+       "P steps: best token of the Markov logits",
        kMarkov,
        {greedy},
        true,
@@ -828,7 +1003,29 @@ std::vector<Family> make_table() {
        2,
        greedy_proposal_bytes,
        proposal_flops,
-       prepare_proposal},
+       prepare_greedy_proposal},
+      {"greedy_proposal_fp8",
+       "P steps: best token of the Markov logits, w2 in FP8",
+       kMarkov,
+       {greedy},
+       true,
+       false,
+       2,
+       greedy_proposal_float8_bytes,
+       proposal_flops,
+       prepare_greedy_proposal_float8,
+       refuses_float8},
+      {"quantize_fp8",
+       "w2 to FP8 codes and scales",
+       kAxisVocab | kAxisRank,
+       {unused},
+       false,
+       true,
+       0,
+       quantize_bytes,
+       nullptr,
+       prepare_quantize,
+       refuses_float8},
       {"store_probabilities",
        "rows of a step to their place in [B, P, V]",
        kRows,
@@ -869,6 +1066,28 @@ std::vector<Family> make_table() {
        sample_probabilities_bytes,
        nullptr,
        prepare_sample_probabilities},
+      {"select_top_k",
+       "the K best tokens of each of B rows",
+       kSparse,
+       {unused},
+       false,
+       false,
+       2,
+       select_top_k_bytes,
+       nullptr,
+       prepare_select_top_k,
+       refuses_top_k},
+      {"sample_top_k",
+       "a law over K tokens and one drawn from it, B rows",
+       kSparse,
+       {unused},
+       false,
+       false,
+       2,
+       sample_top_k_bytes,
+       nullptr,
+       prepare_sample_top_k,
+       refuses_top_k},
       {"verify_tokens",
        "the tokens that the target verifies",
        kRows,

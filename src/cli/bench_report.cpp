@@ -127,6 +127,7 @@ Json json_device(const BenchResult& result) {
 
 void add_head(Json& out, const BenchResult& result) {
   out["version"] = version();
+  out["commit"] = json_text(commit());
   out["device"] = json_device(result);
   out["copy_bytes"] = result.copy_bytes;
   out["copy_gb_per_s"] = 1e-9 * result.copy_bytes_per_second;
@@ -221,11 +222,12 @@ Grid case_grid(const BenchResult& result) {
   grid.columns = {{"case", false, {}},     {"rule", false, {}},     {"products", false, {}},
                   {"B", true, {}},         {"anchors", true, {}},   {"V", true, {}},
                   {"R", true, {}},         {"P", true, {}},         {"H", true, {}},
-                  {"median us", true, {}}, {"min", true, {}},       {"p10", true, {}},
-                  {"p90", true, {}},       {"MB", true, {}},        {"GB/s", true, {}},
-                  {"% copy", true, {}},    {"floor us", true, {}},  {"x floor", true, {}},
-                  {"TFLOP/s", true, {}},   {"us/anchor", true, {}}, {"anchors/s", true, {}},
-                  {"graph", false, {}},    {"cold", false, {}},     {"checked", false, {}}};
+                  {"K", true, {}},         {"median us", true, {}}, {"min", true, {}},
+                  {"p10", true, {}},       {"p90", true, {}},       {"MB", true, {}},
+                  {"GB/s", true, {}},      {"% copy", true, {}},    {"floor us", true, {}},
+                  {"x floor", true, {}},   {"TFLOP/s", true, {}},   {"us/anchor", true, {}},
+                  {"anchors/s", true, {}}, {"graph", false, {}},    {"cold", false, {}},
+                  {"checked", false, {}}};
   for (const CaseResult& one : result.cases) {
     const BenchCase& what = one.what;
     const Derived derived = derive(one, result);
@@ -238,6 +240,7 @@ Grid case_grid(const BenchResult& result) {
                   size_text(what.rank),
                   size_text(what.block_size),
                   size_text(what.hidden),
+                  size_text(what.own_top_k()),
                   number_text(one.time.median),
                   number_text(one.time.least),
                   number_text(one.time.p10),
@@ -317,8 +320,9 @@ std::vector<std::string> axes_of(const Family& family) {
                                    {kAxisHidden, "hidden"}}) {
     if ((family.axes & axis) != 0) out.emplace_back(name);
   }
-  if (std::find(family.rules.begin(), family.rules.end(), BenchRule::top_k_top_p) !=
-      family.rules.end()) {
+  const bool filters = std::find(family.rules.begin(), family.rules.end(),
+                                 BenchRule::top_k_top_p) != family.rules.end();
+  if (filters || (family.axes & kAxisTopK) != 0) {
     out.emplace_back("top-k");
   }
   if (family.has_products) out.emplace_back("products");

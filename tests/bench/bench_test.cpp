@@ -22,7 +22,7 @@ BenchOptions tiny() {
   BenchOptions options;
   options.axes.batch = {1, 3};
   options.axes.vocab = {300};
-  options.axes.rank = {8};
+  options.axes.rank = {16};
   options.axes.block_size = {3};
   options.axes.hidden = {16};
   options.axes.top_k = {20};
@@ -181,6 +181,40 @@ TEST(Bench, SamplesAsOftenAsTimeAllowsAndRotatesItsInputs) {
   EXPECT_EQ(run_uniforms(device, options).cases.at(0).samples, 5);
 }
 
+/// Copies for real, and stores the rows of a step.
+class StoringBackend : public HostBackend {
+ public:
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    HostBackend::copy(target, source, bytes);
+    std::memcpy(target, source, bytes);
+  }
+  void store_draft_step_probabilities(const StoreDraftStepProbabilitiesArgs& args) override {
+    ++calls;
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+      std::memcpy(
+          args.destination.data + (b * args.block_size + args.step) * args.destination.stride,
+          args.source.data + b * args.source.stride,
+          static_cast<std::size_t>(args.source.vocab) * sizeof(float));
+    }
+  }
+};
+
+// A call reads a row of 200 bytes and writes one of three: 400 bytes of the 800 that a set has.
+TEST(Bench, WhatCallsDoNotLookAtDoesNotMakeThemCold) {
+  StoringBackend device;
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  options.only = {"store_probabilities"};
+  options.axes.batch = {1};
+  options.axes.vocab = {50};
+  options.case_milliseconds = 1000;
+  const BenchResult result = run_bench(device, *reference, options, [](const auto&, auto, auto) {});
+  const CaseResult& one = result.cases.at(0);
+  EXPECT_EQ(one.bytes, 400);
+  EXPECT_EQ(one.sets, 2000 / 400 + 1);
+  EXPECT_TRUE(one.cold);
+}
+
 TEST(Bench, TheCeilingIsTheBytesReadAndWritten) {
   HostBackend device;
   const BenchResult result = run_uniforms(device, tiny());
@@ -202,6 +236,31 @@ TEST(Bench, RefusesWhatDoesNotFitAndGoesOn) {
             "greedy_accept (batch 1000, vocab 300, block size 3)");
   EXPECT_THAT(result.refused[0].why, testing::HasSubstr("budget of 100 kB"));
   EXPECT_EQ(result.cases.size(), 3u);
+}
+
+// FP8 weights come in whole 16s, and no more than a row holds can be its best.
+TEST(Bench, RefusesSizesThatTheOperationsDoNotTake) {
+  const auto device = make_cpu_backend(1);
+  const auto reference = make_cpu_backend(1);
+  BenchOptions options = tiny();
+  options.only = {"greedy_proposal_fp8", "quantize_fp8", "select_top_k", "sample_top_k"};
+  options.axes.batch = {1};
+  options.axes.rank = {16, 24};
+  options.axes.top_k = {300, 301};
+  options.axes.products = {Products::exact};
+  const BenchResult result =
+      run_bench(*device, *reference, options, [](const auto&, auto, auto) {});
+  std::vector<std::string> refused;
+  for (const RefusedCase& one : result.refused) refused.push_back(case_text(one.what));
+  EXPECT_THAT(
+      refused,
+      testing::ElementsAre(
+          "greedy_proposal_fp8 (greedy, exact, batch 1, vocab 300, rank 24, block size 3)",
+          "quantize_fp8 (vocab 300, rank 24)", "select_top_k (batch 1, vocab 300, top-k 301)",
+          "sample_top_k (batch 1, vocab 300, top-k 301)"));
+  EXPECT_THAT(result.refused.at(0).why, testing::HasSubstr("rank of whole 16s"));
+  EXPECT_THAT(result.refused.at(2).why, testing::HasSubstr("larger than"));
+  EXPECT_EQ(result.cases.size(), 4u);
 }
 
 TEST(Bench, ACaseThatFitsOnlyOnceRotatesThroughFewerSets) {
@@ -279,6 +338,93 @@ TEST(Bench, BlocksAreRejectedInTheMiddle) {
   const std::vector<std::int32_t> sampled = lengths_of("probabilistic_accept");
   EXPECT_GT(std::count(sampled.begin(), sampled.end(), 4), 32);
   EXPECT_LT(std::count(sampled.begin(), sampled.end(), 8), 4);
+}
+
+struct Outputs {
+  std::vector<std::vector<std::byte>> bytes;
+  std::size_t goes_over = 0;  ///< Arena::bytes()
+};
+
+Outputs outputs_of(Workbench& bench, const BenchCase& what) {
+  Arena arena(bench, 0);
+  const PreparedCase prepared = what.family->prepare(what, arena);
+  prepared.enqueue();
+  EXPECT_EQ(*prepared.status, kOpOk);
+  Outputs out;
+  out.goes_over = arena.bytes();
+  for (const BenchOutput& output : prepared.outputs) {
+    const auto* const data = static_cast<const std::byte*>(output.data);
+    out.bytes.emplace_back(data, data + output.bytes());
+  }
+  return out;
+}
+
+BenchCase first_case(const std::string& family, const BenchAxes& axes) {
+  const std::vector<std::string> only = {family};
+  return make_cases(only, axes).front();
+}
+
+Outputs outputs_of(Workbench& bench, const std::string& family, const BenchAxes& axes) {
+  return outputs_of(bench, first_case(family, axes));
+}
+
+// The fused greedy proposal is timed on the inputs of the sampled one, whose greedy tokens are
+// the same; FP8 weights are others, and half as many bytes.
+TEST(Bench, GreedyProposalsAreThoseOfTheMarkovLogits) {
+  const auto backend = make_cpu_backend(2);
+  const Pools pools = make_pools(5, pool_size(4000), 2);
+  Workbench bench(*backend, pools, kBenchBudget);
+  BenchAxes axes;
+  axes.batch = {8};
+  axes.vocab = {4000};
+  axes.rank = {64};
+  const Outputs half = outputs_of(bench, "greedy_proposal", axes);
+  const Outputs round = outputs_of(bench, "greedy_round", axes);
+  EXPECT_EQ(half.bytes.at(0), round.bytes.at(0));
+  BenchCase sampled = first_case("sampled_proposal", axes);
+  sampled.rule = BenchRule::greedy;
+  EXPECT_EQ(half.bytes.at(0), outputs_of(bench, sampled).bytes.at(0));
+  const Outputs float8 = outputs_of(bench, "greedy_proposal_fp8", axes);
+  EXPECT_EQ(float8.bytes.at(0).size(), half.bytes.at(0).size());
+  // Codes and scales in place of f16; what they were made from is not gone over.
+  EXPECT_EQ(half.goes_over - float8.goes_over, 4000u * 64 * 2 - (4000u * 64 + 4000u * 2));
+}
+
+// The best tokens are made from whole rows, which the call does not see.
+TEST(Bench, SparseSamplingGoesOverTheBestTokensAlone) {
+  const auto backend = make_cpu_backend(2);
+  const Pools pools = make_pools(5, pool_size(4000), 2);
+  Workbench bench(*backend, pools, kBenchBudget);
+  BenchAxes axes;
+  axes.batch = {8};
+  axes.vocab = {4000};
+  axes.top_k = {20};
+  const std::size_t used = bench.used();
+  const Outputs selected = outputs_of(bench, "select_top_k", axes);
+  const Outputs sampled = outputs_of(bench, "sample_top_k", axes);
+  EXPECT_EQ(selected.bytes.at(1), sampled.bytes.at(1));  // ids
+  EXPECT_GE(selected.goes_over, 8u * 4000 * sizeof(float));
+  EXPECT_LT(sampled.goes_over, 8u * 20 * 4 * sizeof(float) + 100);
+  EXPECT_EQ(bench.used(), used);
+}
+
+// The reduce stage makes its draft rows in one call from hidden states.
+TEST(Bench, DraftRowsAreMadeFromHiddenStates) {
+  const auto backend = make_cpu_backend(2);
+  const Pools pools = make_pools(5, pool_size(300), 2);
+  Workbench bench(*backend, pools, kBenchBudget);
+  const BenchOptions options = tiny();
+  const Outputs rows = outputs_of(bench, "draft_rows", options.axes);
+  ASSERT_EQ(rows.bytes.size(), 1u);
+  EXPECT_EQ(rows.bytes[0].size(), 3u * 300 * sizeof(float));
+  const Outputs reduced = outputs_of(bench, "reduce", options.axes);
+  ASSERT_EQ(reduced.bytes.at(0).size(), 4u * 3 * sizeof(PairOutcome));
+  for (std::size_t i = 0; i < 4 * 3; ++i) {
+    PairOutcome pair;
+    std::memcpy(&pair, reduced.bytes[0].data() + i * sizeof pair, sizeof pair);
+    EXPECT_EQ(pair.valid, 1u);
+    EXPECT_GT(pair.alpha, 0u);
+  }
 }
 
 }  // namespace

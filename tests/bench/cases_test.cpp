@@ -63,7 +63,9 @@ TEST(BenchCases, ListsMultiplyWhereAFamilyDependsOnThem) {
   EXPECT_EQ(count("greedy_accept"), 3u * 2);
   EXPECT_EQ(count("markov_logits"), 3u * 2 * 5 * 2);   // exact and tensor
   EXPECT_EQ(count("row_laws"), 3u * 2 * (1 + 2 + 1));  // top-k has two values
-  EXPECT_EQ(count("reduce"), 2u * 5 * 2);              // anchors, not a batch
+  EXPECT_EQ(count("quantize_fp8"), 2u * 5);
+  EXPECT_EQ(count("select_top_k"), 3u * 2 * 2);
+  EXPECT_EQ(count("reduce"), 2u * 5 * 2);  // anchors, not a batch
   const Names both = {"uniforms", "reduce"};
   EXPECT_EQ(make_cases(both, axes).size(), 3u + 20);
 }
@@ -74,6 +76,9 @@ TEST(BenchCases, SizesThatDoNotMatterAreNotThere) {
   EXPECT_EQ(case_text(uniforms), "uniforms (batch 4, block size 7)");
   EXPECT_EQ(case_text(one_case("markov_logits", 2)),
             "markov_logits (exact, batch 2, vocab 151936, rank 256, block size 7)");
+  EXPECT_EQ(case_text(one_case("quantize_fp8", 2)), "quantize_fp8 (vocab 151936, rank 256)");
+  EXPECT_EQ(case_text(one_case("sample_top_k", 2)),
+            "sample_top_k (batch 2, vocab 151936, top-k 50)");
   EXPECT_STREQ(products_text(uniforms), "-");
   EXPECT_EQ(rule_text(uniforms), "-");
 }
@@ -116,6 +121,13 @@ TEST(BenchCases, BytesAreTheFewestThatMustMove) {
   EXPECT_NEAR(megabytes("markov_logits", 64), w2 + 128 * row, 0.05);
   EXPECT_NEAR(megabytes("sampled_proposal", 64), 7 * w2 + 2 * 448 * row, 0.3);
   EXPECT_NEAR(megabytes("greedy_proposal", 64), 7 * w2 + 448 * row, 0.3);
+  // Half of W2, and two bytes a row.
+  EXPECT_NEAR(megabytes("greedy_proposal_fp8", 64), 7 * (w2 / 2 + 0.303872) + 448 * row, 0.3);
+  EXPECT_NEAR(megabytes("quantize_fp8", 1), 1.5 * w2 + 0.303872, 1e-6);
+  EXPECT_NEAR(megabytes("greedy_round", 64), 7 * w2 + (448 + 512) * row, 4.5);
+  EXPECT_NEAR(megabytes("draft_rows", 64), 151936 * 8192e-6 + w2 + 448 * row, 4.5);
+  EXPECT_NEAR(megabytes("select_top_k", 64), 64 * (row + 400e-6), 1e-6);
+  EXPECT_NEAR(megabytes("sample_top_k", 64), 64 * (50 * 16e-6 + 8e-6), 1e-9);
   EXPECT_NEAR(megabytes("sample_probabilities", 64), 64 * row, 0.001);
   EXPECT_NEAR(megabytes("probabilistic_accept", 64), 128 * row, 0.02);
   EXPECT_NEAR(megabytes("compare_pairs", 1), 14 * row, 0.002);
@@ -132,6 +144,8 @@ TEST(BenchCases, OperationsCountAMultiplyAddTwice) {
   // 256 + 7 target rows, 1792 draft rows, and the Markov bias of the latter.
   const double expected = 2.0 * (263 + 1792) * 151936 * 4096 + 2.0 * 1792 * 151936 * 256;
   EXPECT_DOUBLE_EQ(reduce.family->flops(reduce), expected);
+  const BenchCase drafts = one_case("draft_rows", 64);
+  EXPECT_DOUBLE_EQ(drafts.family->flops(drafts), 2.0 * 448 * 151936 * (4096 + 256));
   const BenchCase proposal = one_case("sampled_proposal", 64);
   EXPECT_DOUBLE_EQ(proposal.family->flops(proposal), 2.0 * 448 * 151936 * 256);
 }

@@ -1,6 +1,7 @@
 // dspark-replay bench, as a user runs it.
 #include <nlohmann/json.hpp>
 
+#include "support/version.h"
 #include "tests/cli/tool.h"
 
 namespace dspark::test {
@@ -32,6 +33,11 @@ TEST(Bench, WritesEveryNumberOfACaseAsJson) {
   EXPECT_EQ(result["format"], "dspark-bench");
   EXPECT_EQ(result["format_version"], 1);
   EXPECT_FALSE(result["version"].get<std::string>().empty());
+  if (std::string_view(commit()).empty()) {
+    EXPECT_EQ(result.at("commit"), nullptr);
+  } else {
+    EXPECT_EQ(result.at("commit"), commit());
+  }
   EXPECT_EQ(result["device"]["backend"], "cpu");
   EXPECT_EQ(result["device"]["threads"], 2);
   EXPECT_EQ(result["device"]["multiprocessors"], nullptr);
@@ -124,6 +130,29 @@ TEST(Bench, ACaseThatDoesNotFitIsNamedAndTheOthersAreTimed) {
   EXPECT_THAT(outcome.err, HasSubstr("note: greedy_accept (batch 1000, vocab 300, block size 3): "
                                      "cpu backend: inputs and outputs need more than the budget"));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("greedy_accept "), HasSubstr("\nrefused: ")));
+}
+
+TEST(Bench, TimesTheFusedAndSparseProposals) {
+  const Outcome outcome =
+      run_tool(tiny({"--only",
+                     "greedy_proposal,greedy_proposal_fp8,quantize_fp8,select_top_k,sample_top_k,"
+                     "draft_rows",
+                     "--batch", "2", "--format", "csv"}));
+  EXPECT_EQ(outcome.exit_code, 6);  // of rank 8 there is no FP8
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("note: greedy_proposal_fp8 (greedy, exact, batch 2, vocab 300, rank "
+                              "8, block size 3): FP8 weights need a rank of whole 16s"),
+                    HasSubstr("note: quantize_fp8 (vocab 300, rank 8): FP8 ")));
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_THAT(lines[1], testing::StartsWith("draft_rows,,exact,2,300,8,3,16,,,"));
+  EXPECT_THAT(lines[2], testing::StartsWith("greedy_proposal,greedy,exact,2,300,8,3,,,,"));
+  EXPECT_THAT(lines[3], testing::StartsWith("select_top_k,,,2,300,,,,20,,"));
+  EXPECT_THAT(lines[4], testing::StartsWith("sample_top_k,,,2,300,,,,20,,"));
+  const Outcome table = run_tool({"bench", "--backend", "cpu", "--only", "quantize_fp8", "--vocab",
+                                  "300", "--rank", "32", "--threads", "2"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("quantize_fp8  300  32 "));
 }
 
 TEST(Bench, BadValuesAreUsageErrorsAndNothingRuns) {
