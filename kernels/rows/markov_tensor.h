@@ -32,8 +32,8 @@ struct MarkovTensorArgs {
   /// w2 may be read before the kernel enqueued just before has ended (programmatic dependent
   /// launch): that kernel does not write it.
   bool early = false;
-  /// Walk the vocabulary downwards: two calls in turn find the end of the other's walk in the
-  /// cache.
+  /// Up to 64 rows: every block walks its part of the vocabulary backwards. Of two calls in turn,
+  /// the second begins with what the first has left in the cache.
   bool reverse = false;
 };
 
