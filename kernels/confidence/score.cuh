@@ -22,7 +22,6 @@
 
 namespace dspark::kernels {
 
-
 inline constexpr int kScoreThreads = 128;
 /// Blocks that registers leave room for on a multiprocessor, without spills.
 inline constexpr int kScoreBlocksPerProcessor = 6;

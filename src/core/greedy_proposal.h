@@ -54,8 +54,8 @@ struct QuantizeMarkovW2Args {
 /// multiplied once by w2_scale[v] before it is added. previous = first_previous[b] for step 0, else
 /// the token in slots[b, step-1]; steps run in order. Without a Markov head (`w1.data` null) c is
 /// the backbone row, and ids are not read. Products::tensor needs rows of w1 and w2 at multiples of
-/// 16 bytes, a rank that is a multiple of 8 and at most 512, and both in f16, both in bf16, or w1 in
-/// f16 and e4m3 codes (rank a multiple of 16); other heads are exact. The bits of c, and so the
+/// 16 bytes, a rank that is a multiple of 8 and at most 512, and both in f16, both in bf16, or w1
+/// in f16 and e4m3 codes (rank a multiple of 16); other heads are exact. The bits of c, and so the
 /// slots, then depend on the row's own operands alone.
 ///
 /// The step writes its own column of `slots` and no other, and needs no slot zeroed before. Empty
