@@ -17,6 +17,7 @@
 #   --xxhash DIR       folder that holds xxhash.h, where it is not installed
 #   --build DIR        build folder (default: build/gpu)
 #   --architecture A   CUDA architecture (default: 90)
+#   --commit TEXT      commit that the benchmark names, where git cannot tell it
 #   --sanitize-limit S seconds each sanitizer run may take (default: 200)
 #
 # Logs, one a part, go to $OUT (default: build/gpu_check).
@@ -34,6 +35,7 @@ build=build/gpu
 architecture=90
 random123=
 xxhash=
+commit=
 golden=
 traces=
 sanitize_limit=200
@@ -52,6 +54,7 @@ while (($#)); do
     --random123) need "$@"; random123=$2; shift ;;
     --xxhash) need "$@"; xxhash=$2; shift ;;
     --build) need "$@"; build=$2; shift ;;
+    --commit) need "$@"; commit=$2; shift ;;
     --architecture) need "$@"; architecture=$2; shift ;;
     --sanitize-limit) need "$@"; sanitize_limit=$2; shift ;;
     -h | --help) sed -n '2,/^$/{/^#/!q;s/^# \{0,1\}//;p}' tools/gpu_check.sh; exit 0 ;;
@@ -92,6 +95,7 @@ configure() {
     -DCMAKE_CUDA_ARCHITECTURES="$architecture")
   [[ -z $random123 ]] || options+=(-DDSPARK_RANDOM123_INCLUDE_DIR="$(cd "$random123" && pwd)")
   [[ -z $xxhash ]] || options+=(-DDSPARK_XXHASH_INCLUDE_DIR="$(cd "$xxhash" && pwd)")
+  [[ -z $commit ]] || options+=(-DDSPARK_COMMIT="$commit")
   cmake -S . -B "$build" "${options[@]}"
 }
 
