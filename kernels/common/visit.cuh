@@ -47,8 +47,7 @@ __device__ void visit_row(const float* row, std::int32_t begin, std::int32_t end
   if (last < end) visit(last, row[last]);
 }
 
-/// visit(id, first, second) for every id in [begin, end) of two rows; where the visitor takes quads
-/// (float4) too, visit(id of the first, quad, quad) wherever whole quads of both are aligned.
+/// visit(id, first, second) for every id in [begin, end) of two rows.
 template <int kUnroll = 2, class Visit>
 __device__ void visit_rows(const float* first, const float* second, std::int32_t begin,
                            std::int32_t end, Visit&& visit) {
@@ -80,14 +79,10 @@ __device__ void visit_rows(const float* first, const float* second, std::int32_t
       const int quad = base + u * threads;
       if (quad < quads) {
         const std::int32_t id = begin + head + 4 * quad;
-        if constexpr (requires { visit(id, a[u], b[u]); }) {
-          visit(id, a[u], b[u]);
-        } else {
-          visit(id, a[u].x, b[u].x);
-          visit(id + 1, a[u].y, b[u].y);
-          visit(id + 2, a[u].z, b[u].z);
-          visit(id + 3, a[u].w, b[u].w);
-        }
+        visit(id, a[u].x, b[u].x);
+        visit(id + 1, a[u].y, b[u].y);
+        visit(id + 2, a[u].z, b[u].z);
+        visit(id + 3, a[u].w, b[u].w);
       }
     }
   }

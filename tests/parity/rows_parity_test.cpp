@@ -194,6 +194,42 @@ TEST_F(RowsParity, PairsOfEveryKindOfRow) {
   }
 }
 
+TEST_F(RowsParity, PairsThatShareTargetRows) {
+  // Blocks of P slots in the order of their anchors, the last ones cut; some rows are bad. The hint
+  // fits them, or not at all.
+  const std::int32_t block = 5;
+  for (std::int32_t vocab : cases({31, 4096, 4099, 20011}, {4099})) {
+    PairCase data = pair_case(vocab, kRowKinds);
+    const auto rows = static_cast<std::int32_t>(data.kinds.size());
+    data.pairs.clear();
+    for (std::int32_t n = 0; n < rows; ++n) {
+      for (std::int32_t k = 0; k < block && n + k < rows; ++k) {
+        data.pairs.push_back({n + k, (3 * n + k) % rows, (7 * n + k) % vocab});
+      }
+    }
+    data.pairs.insert(data.pairs.begin() + 9, {rows, 0, 0});
+    data.pairs.push_back({2, -1, 0});
+    data.pairs.push_back({2, 1, vocab});
+    const std::vector<SamplingRule> rules = rules_for(vocab);
+    for (std::int64_t chain : {0, 1, 3, block - 1, 1000}) {
+      const SamplingRule& rule = rules[static_cast<std::size_t>(chain) % rules.size()];
+      same("V=" + std::to_string(vocab) + " chain=" + std::to_string(chain), [&](Side& side) {
+        const auto views = put_pairs(side, data, rules[0], rule);
+        const auto count = static_cast<std::int64_t>(data.pairs.size());
+        auto* out = side.make<PairOutcome>(data.pairs.size());
+        side.backend.compare_pairs({views.target,
+                                    {views.target_laws, rows},
+                                    views.draft,
+                                    {views.draft_laws, rows},
+                                    {views.pairs, count},
+                                    {out, count},
+                                    chain});
+        side.get("outcomes", out, data.pairs.size());
+      });
+    }
+  }
+}
+
 std::vector<std::uint64_t> uniforms_64(Numbers& numbers, std::size_t count) {
   std::vector<std::uint64_t> out = {0, ~std::uint64_t{0}, 1, std::uint64_t{1} << 63};
   while (out.size() < count) out.push_back(numbers.bits());
