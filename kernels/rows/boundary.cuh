@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/law.h"
+#include "kernels/common/sort.cuh"
 #include "kernels/common/visit.cuh"
 
 namespace dspark::kernels {
@@ -130,27 +131,6 @@ __device__ inline void finish_law(RowLaw& law, const SamplingRule& rule, const B
     law.total = boundary.mass_before + own;
   }
   law.scale = law_scale(law.total);
-}
-
-/// Sorts `keys` descending; `size` is a power of two.
-template <int kBlock>
-__device__ void sort_descending(std::uint64_t* keys, int size) {
-  for (int width = 2; width <= size; width *= 2) {
-    for (int step = width / 2; step > 0; step /= 2) {
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kBlock) {
-        const int low = 2 * step * (i / step) + i % step;
-        const int high = low + step;
-        const bool descending = (low & width) == 0;
-        const std::uint64_t a = keys[low];
-        const std::uint64_t b = keys[high];
-        if ((a < b) == descending) {
-          keys[low] = b;
-          keys[high] = a;
-        }
-      }
-      __syncthreads();
-    }
-  }
 }
 
 /// The boundary by rank or by mass over a whole row, by one block: the range of keys that holds it

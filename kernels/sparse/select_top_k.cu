@@ -4,6 +4,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/reduce.cuh"
+#include "kernels/common/sort.cuh"
 #include "kernels/common/visit.cuh"
 #include "kernels/rows/top_two.cuh"
 
@@ -108,26 +109,6 @@ __device__ void gather(const VisitKeys& visit, std::uint64_t threshold, std::uin
   __syncthreads();
 }
 
-/// Sorts `size` keys, a power of two, descending.
-__device__ void sort_descending(std::uint64_t* keys, int size) {
-  for (int width = 2; width <= size; width *= 2) {
-    for (int step = width / 2; step > 0; step /= 2) {
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += kThreads) {
-        const int low = 2 * step * (i / step) + i % step;
-        const int high = low + step;
-        const bool descending = (low & width) == 0;
-        const std::uint64_t a = keys[low];
-        const std::uint64_t b = keys[high];
-        if ((a < b) == descending) {
-          keys[low] = b;
-          keys[high] = a;
-        }
-      }
-      __syncthreads();
-    }
-  }
-}
-
 /// The range of a set's keys, in every thread.
 template <class VisitKeys>
 __device__ KeyRange range_of_keys(const VisitKeys& visit, SelectStorage& storage) {
@@ -208,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
   while (size < k) size *= 2;
   for (int i = k + static_cast<int>(threadIdx.x); i < size; i += kThreads) best[i] = 0;
   gather(visit_candidates, least, best, storage);
-  sort_descending(best, size);
+  sort_descending<kThreads>(best, size);
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < k; i += kThreads) {
     values[i] = float_from_order_code(static_cast<std::uint32_t>(best[i] >> 32));
     ids[i] = token_of_key(best[i]);
