@@ -7,8 +7,9 @@ set(DSPARK_CUDA OFF)
 set(reason "as DSPARK_ENABLE_CUDA=OFF says")
 if(NOT DSPARK_ENABLE_CUDA STREQUAL "OFF")
   # `all`, `all-major` and `native` do not work here: CMake 3.25's lists begin below what nvcc 13 supports, and build machines have no GPU.
+  # Code for 8.0 runs on 8.6 and 8.9 as it is; later architectures than 9.0 compile its PTX.
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;86-real;89-real;90" CACHE STRING "CUDA architectures" FORCE)
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "CUDA architectures" FORCE)
   endif()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
