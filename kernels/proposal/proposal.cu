@@ -166,7 +166,7 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
     const Rows probabilities = {all.data + step * all.stride, args.batch, vocab,
                                 args.block_size * all.stride};
     if (shape.blocks > 0) {
-      const SampleSink sink = {{laws, probabilities, args.status},
+      const SampleSink sink = {{probabilities, args.status},
                                args.block_size,
                                step,
                                args.uniforms,

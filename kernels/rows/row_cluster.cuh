@@ -69,24 +69,24 @@ struct LawSink {
   static constexpr bool kSamples = false;
   RowLaw* laws;
 
+  /// The law is whole.
   __device__ void law(std::int64_t row, const RowLaw& law) const { laws[row] = law; }
 };
 
-/// Law and probabilities.
+/// Probabilities.
 struct ProbabilitySink {
   static constexpr bool kWrites = true;
   static constexpr bool kSamples = false;
-  RowLaw* laws;
   Rows probabilities;
   std::uint32_t* status;
 
-  __device__ void law(std::int64_t row, const RowLaw& law) const {
+  /// The law lacks its scale, which probabilities do not need.
+  __device__ void law(std::int64_t, const RowLaw& law) const {
     if (law.status != kRowValid) report(status, kOpInvalidRow);
-    laws[row] = law;
   }
 };
 
-/// Law, probabilities, and the token of slot `step` of each row (SampleProbabilityRowsArgs).
+/// Probabilities, and the token of slot `step` of each row (SampleProbabilityRowsArgs).
 struct SampleSink : ProbabilitySink {
   static constexpr bool kSamples = true;
   std::int32_t block_size;
@@ -425,7 +425,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   };
   const auto tell = [&](FoundRow& found) {
     if (found.row >= 0 && rank == 0 && thread == 0) {
-      found.law.scale = law_scale(found.law.total);
+      if constexpr (!Sink::kWrites) found.law.scale = law_scale(found.law.total);
       sink.law(found.row, found.law);
     }
     found.row = -1;
@@ -800,11 +800,13 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     }
     tell(found);
   }
-  // Deferred sums of the last row; and a block's memory may be written until all have ended.
-  cluster.sync();
-  if (warp == 0) {
-    finish(waiting, static_cast<int>(turn & 1) ^ 1);
-    tell(waiting);
+  // Elsewhere the last exchange of a row is the last that touches another block's memory.
+  if constexpr (kDeferred) {
+    cluster.sync();
+    if (warp == 0) {
+      finish(waiting, static_cast<int>(turn & 1) ^ 1);
+      tell(waiting);
+    }
   }
 #endif
 }

@@ -50,8 +50,8 @@ void logits_to_probabilities(const LogitsToProbabilitiesArgs& args, const Scratc
   const SamplingRule rule = effective_rule(args.rule, args.logits.vocab);
   const ClusterShape shape = cluster_shape(args.logits, rule);
   if (shape.blocks > 0 && slice_sums == nullptr) {
-    launch_row_clusters(args.logits, rule, shape,
-                        ProbabilitySink{args.laws, args.probabilities, args.status}, stream);
+    launch_row_clusters(args.logits, rule, shape, ProbabilitySink{args.probabilities, args.status},
+                        stream);
     return;
   }
   row_laws({args.logits, args.rule, {args.laws, args.logits.rows}}, workspace, stream);

@@ -43,7 +43,7 @@ struct BenchAxes {
   std::vector<std::int32_t> block_size = {7};
   std::vector<std::int32_t> hidden = {4096};
   std::vector<std::int32_t> top_k = {50};
-  std::vector<std::int32_t> anchors = {256};
+  std::vector<std::int32_t> anchors = {250};
   std::vector<Products> products = {Products::exact, Products::tensor};
 };
 

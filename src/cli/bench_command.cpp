@@ -75,7 +75,8 @@ class BenchCommand : public Command {
         block_(app, "--block-size", "P1,P2,...", "Draft slots of a block (7)"),
         hidden_(app, "--hidden", "H1,H2,...", "Hidden sizes (4096)"),
         top_k_(app, "--top-k", "K1,K2,...", "Top-k of the cases that have one (50)"),
-        anchors_(app, "--anchors", "A1,A2,...", "Anchors that reduce at once (256)"),
+        anchors_(app, "--anchors", "A1,A2,...",
+                 "Anchors that reduce at once (250: with P = 7 their target rows fill a tile)"),
         products_(app, "--products", "exact|tensor,...",
                   "How products are accumulated: in one order on every device, or on tensor cores "
                   "(a GPU: exact,tensor; the CPU, where both are exact: exact)"),

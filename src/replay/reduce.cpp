@@ -26,6 +26,9 @@ constexpr double kProbabilityUnit = 1.0 / static_cast<double>(kUnitProbability);
 /// have millions of them.
 constexpr std::int64_t kMaxWorlds = std::int64_t{1} << 17;
 
+/// Rows of a tile of a product on tensor cores (kernels/tensor).
+constexpr std::int64_t kTileRows = 256;
+
 /// Lanes of what is copied without waiting: the chunk whose operations run, and the one whose
 /// results are read meanwhile.
 constexpr int kLanes = 2;
@@ -226,7 +229,13 @@ class AnchorReducer {
     }
     if (options_.chunk > 0) return std::min(options_.chunk, most);
     const std::uint64_t stored = ChunkStream::bytes_per_block(trace_, sources_);
-    return std::min(most, chunk_within(backend_, options_, rows_per_anchor(), stored));
+    std::int64_t chunk = chunk_within(backend_, options_, rows_per_anchor(), stored);
+    // Products on tensor cores take as long for a part of a tile as for a whole one: the target
+    // rows of a chunk, which are P - 1 more than its anchors, shall fill theirs.
+    if (options_.products == Products::tensor && chunk > kTileRows) {
+      chunk = (chunk + block_ - 1) / kTileRows * kTileRows - (block_ - 1);
+    }
+    return std::min(most, chunk);
   }
 
   void report_memory() const {
