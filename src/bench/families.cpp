@@ -741,7 +741,10 @@ PreparedCase prepare_greedy_round(const Case& c, Arena& arena) {
 
 /// A anchors in a row: A + P target rows, as the slots of an anchor stand beside the rows of the
 /// positions behind it, and P draft rows for each anchor.
-std::int64_t reduced_target_rows(const Case& c) { return std::int64_t{c.anchors} + c.block_size; }
+/// The rows of the positions that the anchors' blocks are compared with.
+std::int64_t reduced_target_rows(const Case& c) {
+  return std::int64_t{c.anchors} + c.block_size - 1;
+}
 std::int64_t reduced_draft_rows(const Case& c) { return std::int64_t{c.anchors} * c.block_size; }
 
 PreparedCase prepare_reduce(const Case& c, Arena& arena) {
