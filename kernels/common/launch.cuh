@@ -65,6 +65,24 @@ inline const DeviceTraits& device_traits() {
   return traits;
 }
 
+/// A barrier of all blocks of a grid that is resident as a whole (a cooperative launch). `counter`
+/// was 0 before the launch; `turn` counts a block's barriers, from 0.
+__device__ inline void grid_barrier(std::uint32_t* counter, std::uint32_t& turn) {
+  __syncthreads();
+  ++turn;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(counter, 1u);
+    const std::uint32_t all = turn * gridDim.x;
+    std::uint32_t seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    } while (static_cast<std::int32_t>(seen - all) < 0);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
 /// A grid of `blocks` blocks; throws Error(internal) beyond what a grid can hold.
 inline dim3 grid_of(std::int64_t blocks) {
   if (blocks > 0x7FFFFFFF) throw_launch_error("CUDA launch", "the work does not fit in one grid");

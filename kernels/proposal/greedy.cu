@@ -117,6 +117,15 @@ void greedy_propose(const GreedyProposeArgs& args, cudaStream_t stream) {
   ScratchCutter scratch(args.scratch);
   GreedyStep step = greedy_step(args, scratch);
   step.tokens = args.tokens;
+  if (args.products == Products::tensor && greedy_resident_applies(step, args.w1, args.w2)) {
+    step.backbone_first = args.logits_offset;
+    greedy_resident(
+        step, args.w1, args.w2,
+        scratch.take(256 + static_cast<std::size_t>(args.batch) *
+                               static_cast<std::size_t>(args.block_size) * sizeof(GreedyRow)),
+        stream);
+    return;
+  }
   DSPARK_LAUNCH(start_kernel, grid_for_items(args.batch), kThreads, 0, stream, step);
   for (step.step = 0; step.step < args.block_size; ++step.step) {
     step.backbone_first = static_cast<std::int64_t>(step.step) + args.logits_offset;

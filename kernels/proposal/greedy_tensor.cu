@@ -327,6 +327,133 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
   step.finish();
 }
 
+// --- a whole proposal, up to 8 rows --------------------------------------------------------------
+
+inline constexpr int kResidentWarps = 8;
+/// Tiles that a warp has on its way: 192 KiB of a multiprocessor's memory.
+template <DType kType>
+inline constexpr int kResidentStages = static_cast<int>(196608 / (sizeof(WeightStage<kType, 256>) *
+                                                                  kResidentWarps));
+
+/// Every warp walks the same tiles in each step. The best tokens of all blocks meet in `rows`
+/// [steps, batch], which was empty, as was `counter`; every block then knows the next previous
+/// tokens, and the first one writes the results.
+template <DType kType>
+__global__ void __launch_bounds__(kResidentWarps * 32, 1)
+    resident_kernel(GreedyStep step, Matrix w1, Matrix w2, std::int64_t tiles_each, GreedyRow* rows,
+                    std::uint32_t* counter) {
+  constexpr int kRank = 256;
+  constexpr int kStages = kResidentStages<kType>;
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  using Weights = WeightTile<kType, kRank>;
+  __shared__ Part parts[kResidentWarps][kColumns];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const std::int64_t vocab = step.backbone.vocab;
+  const int steps = step.block_size;
+  const std::int64_t first_backbone = step.backbone_first;
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kResidentWarps + thread / 32;
+  const markov::ChainWalk walk(warp * tiles_each, tiles_each, (vocab + kTile - 1) / kTile, steps);
+  markov::WeightStream<kType, kRank, kStages, markov::ChainWalk> stream(dynamic, w2, vocab, walk);
+  const int units = static_cast<int>(w1.cols) / 8;
+  std::uint32_t turn = 0;
+
+  // The token of slot s - 1 of row m, or the one before the block; -1: none.
+  const auto token_before = [&](int s, std::int32_t m) -> std::int64_t {
+    if (s == 0) return step.first_previous[m];
+    const std::uint64_t key = read_shared_state(rows[(s - 1) * step.batch + m].key);
+    const auto code = static_cast<std::uint32_t>(key >> 32);
+    const bool valid = code > kMinusInfinityCode && code < kPlusInfinityCode;
+    return valid ? token_of_key(key) : -1;
+  };
+  std::int64_t previous = -1;  // of row g
+  bool alive = true;           // no token of row g was missing so far
+  ThinBase<kType> base = {};
+  if (walk.each > 0) base.load(step, walk.tile(0));
+  for (int s = 0; s < steps; ++s) {
+    step.step = s;
+    step.backbone_first = first_backbone + s;
+    step.rows = rows + static_cast<std::int64_t>(s) * step.batch;
+    if (g < step.batch) {
+      const std::int64_t token = alive ? token_before(s, g) : -1;
+      alive = token >= 0 && token < step.ids;
+      if (!alive && warp == 0 && t == 0) report(step.status, kOpBadToken);
+      previous = alive ? token : -1;
+    }
+    uint4 factor[Weights::kFactors];
+#pragma unroll
+    for (int f = 0; f < Weights::kFactors; ++f) {
+      const int unit = Weights::factor_unit(f, t);
+      factor[f] = previous >= 0 && unit < units
+                      ? markov::load_weights(static_cast<const unsigned char*>(w1.data) +
+                                             (previous * w1.stride + unit * 8) * 2)
+                      : uint4{0, 0, 0, 0};
+    }
+    const std::int64_t from = s * walk.each;
+    Part part[2] = {};
+    Weights weights;
+    for (std::int64_t i = 0; i < walk.each; ++i) {
+      stream.take(from + i, weights);
+      const std::int64_t tile = walk.tile(from + i);
+      ThinBase<kType> next = {};
+      if (i + 1 < walk.each) next.load(step, walk.tile(from + i + 1));
+      float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int f = 0; f < Weights::kFactors; ++f) weights.add_factor(sum, f, factor[f]);
+      const std::int64_t v = tile * kTile + g;
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int m = 2 * t + c;
+        if (m >= step.batch) continue;
+        if (v < vocab) {
+          take_logit(step, part[c], m, v, base.values[c] + base.scales.apply_low(sum[c]));
+        }
+        if (v + 8 < vocab) {
+          take_logit(step, part[c], m, v + 8,
+                     base.values[2 + c] + base.scales.apply_high(sum[2 + c]));
+        }
+      }
+      base = next;
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      part[c] = merge_tokens(part[c]);
+      if (g == 0) parts[thread / 32][2 * t + c] = part[c];
+    }
+    __syncthreads();
+    if (thread < step.batch) {
+      Part all = parts[0][thread];
+#pragma unroll
+      for (int other = 1; other < kResidentWarps; ++other) {
+        all = GreedyStep::merge(all, parts[other][thread]);
+      }
+      step.commit(thread, all);
+    }
+    if (walk.each > 0 && s + 1 < steps) {
+      step.backbone_first = first_backbone + s + 1;
+      base.load(step, walk.tile(from + walk.each));
+    }
+    grid_barrier(counter, turn);
+    // Results, by the lanes that know whether their row still had a token before.
+    if (warp == 0 && t == 0 && g < step.batch) {
+      const std::uint64_t key = read_shared_state(step.rows[g].key);
+      const std::uint32_t second = read_shared_state(step.rows[g].second);
+      const auto code = static_cast<std::uint32_t>(key >> 32);
+      const bool valid = alive && code > kMinusInfinityCode && code < kPlusInfinityCode;
+      if (alive && !valid) report(step.status, kOpInvalidRow);
+      const std::int64_t cell = static_cast<std::int64_t>(g) * step.block_size + s;
+      step.tokens[cell] = valid ? token_of_key(key) : -1;
+      if (step.margin != nullptr) {
+        const float next = float_from_order_code(second != 0 ? second : kMinusInfinityCode);
+        step.margin[cell] = valid ? float_from_order_code(code) - next : 0.0f;
+      }
+    }
+  }
+  __pipeline_wait_prior(0);
+}
+
 // --- launches -----------------------------------------------------------------------------------
 
 /// Launches at most one block per multiprocessor, early where the device can.
@@ -397,6 +524,34 @@ void launch_rows(const GreedyStep& step, const Matrix& w1, const Matrix& w2, boo
   }
 }
 
+/// Blocks of the resident kernel, and the tiles of a warp.
+std::int64_t resident_tiles(std::int32_t vocab) {
+  const std::int64_t tiles = (static_cast<std::int64_t>(vocab) + kTile - 1) / kTile;
+  const std::int64_t warps = device_traits().multiprocessors * kResidentWarps;
+  return (tiles + warps - 1) / warps;
+}
+
+template <DType kType>
+void launch_resident(const GreedyStep& step, const Matrix& w1, const Matrix& w2, GreedyRow* rows,
+                     std::uint32_t* counter, cudaStream_t stream) {
+  constexpr std::size_t kShared =
+      sizeof(WeightStage<kType, 256>) * kResidentWarps * kResidentStages<kType>;
+  static const cudaError_t asked = ask_for(resident_kernel<kType>, kShared);
+  DSPARK_CUDA_CHECK(asked);
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid_of(device_traits().multiprocessors);
+  config.blockDim = dim3(kResidentWarps * 32);
+  config.dynamicSmemBytes = kShared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, resident_kernel<kType>, step, w1, w2,
+                                       resident_tiles(step.backbone.vocab), rows, counter));
+}
+
 }  // namespace
 
 bool greedy_tensor_applies(const Matrix& w1, const Matrix& w2) {
@@ -422,6 +577,28 @@ void greedy_tensor_step(const GreedyStep& step, const Matrix& w1, const Matrix& 
     default:
       return short_rank ? launch_rows<DType::f16, 256>(step, w1, w2, reverse, stream)
                         : launch_rows<DType::f16, 512>(step, w1, w2, reverse, stream);
+  }
+}
+
+bool greedy_resident_applies(const GreedyStep& step, const Matrix& w1, const Matrix& w2) {
+  return device_traits().hopper && device_traits().block_memory >= markov::kLargeMemory &&
+         step.head && step.stacked.data == nullptr && step.batch <= kColumns && w1.cols <= 256 &&
+         greedy_tensor_applies(w1, w2);
+}
+
+void greedy_resident(const GreedyStep& step, const Matrix& w1, const Matrix& w2,
+                     const Scratch& memory, cudaStream_t stream) {
+  auto* const counter = static_cast<std::uint32_t*>(memory.data);
+  auto* const rows = reinterpret_cast<GreedyRow*>(static_cast<unsigned char*>(memory.data) + 256);
+  const std::size_t bytes = 256 + static_cast<std::size_t>(step.batch) *
+                                      static_cast<std::size_t>(step.block_size) * sizeof(GreedyRow);
+  DSPARK_CUDA_CHECK(cudaMemsetAsync(memory.data, 0, bytes, stream));
+  if (w2.type == DType::e4m3) {
+    launch_resident<DType::e4m3>(step, w1, w2, rows, counter, stream);
+  } else if (w2.type == DType::f16) {
+    launch_resident<DType::f16>(step, w1, w2, rows, counter, stream);
+  } else {
+    launch_resident<DType::bf16>(step, w1, w2, rows, counter, stream);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/dspark_ops.h"
 #include "core/views.h"
 
 namespace dspark::kernels {
@@ -20,5 +21,16 @@ struct GreedyStep;
 /// backbone.
 void greedy_tensor_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                         cudaStream_t stream);
+
+/// True if greedy_resident can make the whole proposal: a Hopper device, up to 8 rows, a rank of at
+/// most 256, and no more tokens than its blocks have room for.
+[[nodiscard]] bool greedy_resident_applies(const GreedyStep& step, const Matrix& w1,
+                                           const Matrix& w2);
+
+/// Enqueues a whole proposal as one launch of a grid that stays on the device: w2 is on its way all
+/// the time, across the steps. `step` is the first one's, with tokens; `memory`: a word, then from
+/// byte 256 on a GreedyRow for each of block_size times batch slots.
+void greedy_resident(const GreedyStep& step, const Matrix& w1, const Matrix& w2,
+                     const Scratch& memory, cudaStream_t stream);
 
 }  // namespace dspark::kernels

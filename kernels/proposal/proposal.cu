@@ -2,6 +2,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/visit.cuh"
+#include "kernels/proposal/resident_sample.h"
 #include "kernels/rows/markov_rows.h"
 #include "kernels/rows/markov_tensor.h"
 #include "kernels/rows/row_cluster.cuh"
@@ -124,6 +125,11 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
                            cudaStream_t stream) {
   const std::int32_t vocab = args.backbone.vocab;
   if (args.batch <= 0 || vocab <= 0) return;
+  const SamplingRule rule = effective_rule(args.rule, vocab);
+  if (resident_sample_applies(args, rule)) {
+    resident_sample(args, stream);
+    return;
+  }
   const std::size_t row_bytes =
       static_cast<std::size_t>(args.batch) * static_cast<std::size_t>(vocab) * sizeof(float);
   ScratchCutter scratch(args.scratch);
@@ -134,7 +140,6 @@ void vanilla_markov_sample(const VanillaMarkovSampleArgs& args, const Scratch& w
   const Scratch markov_scratch = scratch.take(build_markov_logits_scratch(args.batch));
   const Scratch scan_scratch = scratch.take(row_scan_scratch(args.batch, vocab));
 
-  const SamplingRule rule = effective_rule(args.rule, vocab);
   const ClusterShape shape = cluster_shape(corrected, rule);
 
   for (std::int32_t step = 0; step < args.block_size; ++step) {

@@ -193,6 +193,25 @@ struct Walk {
   }
 };
 
+/// The tiles of one warp over a chain of steps: `count` tiles in a row, again and again, upwards
+/// and downwards in turns, so that a step begins with what the one before has left in the cache.
+struct ChainWalk {
+  std::int64_t first;
+  std::int64_t each;   // tiles of a step
+  std::int64_t count;  // of all steps
+
+  __device__ ChainWalk(std::int64_t start, std::int64_t most, std::int64_t tiles, int steps)
+      : first(start),
+        each(start >= tiles         ? 0
+             : tiles - start < most ? tiles - start
+                                    : most),
+        count(each * steps) {}
+  __device__ std::int64_t tile(std::int64_t i) const {
+    const std::int64_t at = i % each;
+    return first + (i / each % 2 != 0 ? each - 1 - at : at);
+  }
+};
+
 /// Shared memory that blocks of the large shapes may have: all that Hopper gives.
 inline constexpr std::int64_t kLargeMemory = 227 * 1024;
 
@@ -205,16 +224,17 @@ inline constexpr int kThinStages = static_cast<int>(
     (kLarge ? 196608 : 65536) / (sizeof(WeightStage<kType, kRank>) * kThinWarps<kType, kRank>));
 
 /// The stream of one warp: kStages tiles are on their way.
-template <DType kType, int kRank, int kStages>
+template <DType kType, int kRank, int kStages, class TileWalk = Walk>
 struct WeightStream {
   using Stage = WeightStage<kType, kRank>;
   Stage* stages;
   Matrix w2;
   std::int64_t vocab;
-  Walk walk;
+  TileWalk walk;
   int next = 0;
 
-  __device__ WeightStream(void* memory, const Matrix& weights, std::int64_t rows, const Walk& own)
+  __device__ WeightStream(void* memory, const Matrix& weights, std::int64_t rows,
+                          const TileWalk& own)
       : stages(static_cast<Stage*>(memory) + threadIdx.x / 32 * kStages),
         w2(weights),
         vocab(rows),

@@ -24,6 +24,7 @@
 #include "core/random.h"
 #include "kernels/common/inverse_cdf.cuh"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/mass.cuh"
 #include "kernels/common/visit.cuh"
 #include "kernels/rows/boundary.cuh"
 #include "kernels/rows/top_two.cuh"
@@ -133,22 +134,6 @@ __device__ inline Extremes merge_warp(Extremes mine) {
   return mine;
 }
 
-__device__ inline std::uint64_t sum_warp(std::uint64_t value) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, step);
-  return value;
-}
-
-/// Sum of the lanes up to and including the own.
-__device__ inline std::uint64_t scan_warp(std::uint64_t value) {
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const std::uint64_t other = __shfl_up_sync(0xFFFFFFFFu, value, step);
-    if (static_cast<int>(threadIdx.x) % 32 >= step) value += other;
-  }
-  return value;
-}
-
 /// What blocks of a cluster tell each other, and a block's own notes. Where there are two places
 /// rows take turns: a fast block may already write for the next row what a slow one still reads for
 /// this.
@@ -179,20 +164,6 @@ struct ClusterMemory {
 
   __device__ RowLaw& law() { return *reinterpret_cast<RowLaw*>(law_bytes); }
 };
-
-/// Rarely needed, and long: not inlined.
-__device__ __noinline__ static double divide(double a, double b) { return a / b; }
-
-/// float(mass / total) of doubles: the product with the reciprocal decides unless it lies so near
-/// the middle of two floats that its error might.
-__device__ inline float mass_fraction(std::uint64_t mass, double total, double reciprocal) {
-  if (mass == 0) return 0.0f;
-  const double exact = static_cast<double>(mass);
-  double quotient = exact * reciprocal;
-  const std::uint32_t low = static_cast<std::uint32_t>(__double2loint(quotient)) & 0x1FFFFFFFu;
-  if (low - 0x0FFFFFFCu <= 8u) quotient = divide(exact, total);
-  return static_cast<float>(quotient);
-}
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

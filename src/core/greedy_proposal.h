@@ -121,12 +121,12 @@ struct GreedyProposeArgs {
   std::uint32_t* status = nullptr;  ///< optional
 };
 
-/// Scratch of GreedyProposeArgs: a step's, and the slots.
+/// Scratch of GreedyProposeArgs: a step's, 16 bytes for each slot, and a word per call.
 [[nodiscard]] constexpr std::size_t greedy_propose_scratch(std::int32_t batch,
                                                            std::int32_t block_size) {
-  return markov_greedy_step_scratch(batch) +
+  return markov_greedy_step_scratch(batch) + scratch_round_up(sizeof(std::uint32_t)) +
          scratch_round_up(static_cast<std::size_t>(batch) * static_cast<std::size_t>(block_size) *
-                          sizeof(std::uint64_t));
+                          16);
 }
 
 }  // namespace dspark
