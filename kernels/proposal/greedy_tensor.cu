@@ -339,14 +339,15 @@ inline constexpr int kResidentStages = static_cast<int>(196608 / (sizeof(WeightS
 /// [steps, batch], which was empty, as was `counter`; every block then knows the next previous
 /// tokens, and the first one writes the results.
 template <DType kType>
-__global__ void __launch_bounds__(kResidentWarps * 32, 1)
+__global__ void __launch_bounds__(kResidentWarps<kType> * 32, 1)
     resident_kernel(GreedyStep step, Matrix w1, Matrix w2, std::int64_t tiles_each, GreedyRow* rows,
                     std::uint32_t* counter) {
   constexpr int kRank = 256;
   constexpr int kStages = kResidentStages<kType>;
   extern __shared__ __align__(16) unsigned char dynamic[];
   using Weights = WeightTile<kType, kRank>;
-  __shared__ Part parts[kResidentWarps][kColumns];
+  constexpr int kWarps = kResidentWarps<kType>;
+  __shared__ Part parts[kWarps][kColumns];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int g = lane / 4;
@@ -354,7 +355,7 @@ __global__ void __launch_bounds__(kResidentWarps * 32, 1)
   const std::int64_t vocab = step.backbone.vocab;
   const int steps = step.block_size;
   const std::int64_t first_backbone = step.backbone_first;
-  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kResidentWarps + thread / 32;
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kWarps + thread / 32;
   const markov::ChainWalk walk(warp * tiles_each, tiles_each, (vocab + kTile - 1) / kTile, steps);
   markov::WeightStream<kType, kRank, kStages, markov::ChainWalk> stream(dynamic, w2, vocab, walk);
   const int units = static_cast<int>(w1.cols) / 8;
@@ -426,7 +427,7 @@ __global__ void __launch_bounds__(kResidentWarps * 32, 1)
     if (thread < step.batch) {
       Part all = parts[0][thread];
 #pragma unroll
-      for (int other = 1; other < kResidentWarps; ++other) {
+      for (int other = 1; other < kWarps; ++other) {
         all = GreedyStep::merge(all, parts[other][thread]);
       }
       step.commit(thread, all);
@@ -524,10 +525,10 @@ void launch_rows(const GreedyStep& step, const Matrix& w1, const Matrix& w2, boo
   }
 }
 
-/// Blocks of the resident kernel, and the tiles of a warp.
-std::int64_t resident_tiles(std::int32_t vocab) {
+/// Tiles of each warp of the resident kernel.
+std::int64_t resident_tiles(std::int32_t vocab, int block_warps) {
   const std::int64_t tiles = (static_cast<std::int64_t>(vocab) + kTile - 1) / kTile;
-  const std::int64_t warps = device_traits().multiprocessors * kResidentWarps;
+  const std::int64_t warps = device_traits().multiprocessors * block_warps;
   return (tiles + warps - 1) / warps;
 }
 
@@ -535,7 +536,7 @@ template <DType kType>
 void launch_resident(const GreedyStep& step, const Matrix& w1, const Matrix& w2, GreedyRow* rows,
                      std::uint32_t* counter, cudaStream_t stream) {
   constexpr std::size_t kShared =
-      sizeof(WeightStage<kType, 256>) * kResidentWarps * kResidentStages<kType>;
+      sizeof(WeightStage<kType, 256>) * kResidentWarps<kType> * kResidentStages<kType>;
   static const cudaError_t asked = ask_for(resident_kernel<kType>, kShared);
   DSPARK_CUDA_CHECK(asked);
   cudaLaunchAttribute attribute;
@@ -543,13 +544,14 @@ void launch_resident(const GreedyStep& step, const Matrix& w1, const Matrix& w2,
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid_of(device_traits().multiprocessors);
-  config.blockDim = dim3(kResidentWarps * 32);
+  config.blockDim = dim3(kResidentWarps<kType> * 32);
   config.dynamicSmemBytes = kShared;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
   DSPARK_CUDA_CHECK(cudaLaunchKernelEx(&config, resident_kernel<kType>, step, w1, w2,
-                                       resident_tiles(step.backbone.vocab), rows, counter));
+                                       resident_tiles(step.backbone.vocab, kResidentWarps<kType>),
+                                       rows, counter));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "kernels/proposal/resident_sample.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "core/law.h"
@@ -32,25 +31,67 @@ inline constexpr int kRank = 256;
 inline constexpr std::size_t kSmallLogits = 24 * 1024;
 inline constexpr std::size_t kLargeLogits = 80 * 1024;
 
-/// What blocks tell each other. The rows and the counter are zero before the launch.
+/// What blocks tell each other of each of kColumns rows: words that carry their step's tag, so that
+/// who waits for a word has it when it is there. All are zero before the launch. A word is not
+/// written again before all have read it: what follows it in a step needs something of every block
+/// that has.
 struct Meeting {
-  std::uint32_t* counter;
-  uint2* rows;             // [steps, kColumns]: order code of the largest logit, flags
+  std::uint64_t* largest;  // [kColumns, blocks]: order code of the largest logit, and flags
   std::uint64_t* masses;   // [kColumns, blocks]
   std::uint64_t* weights;  // [kColumns, blocks]
+  std::uint64_t* tokens;   // [kColumns]
 };
 
-constexpr std::size_t kCounterBytes = 256;
+/// Above the tag's bits a word has no room; a block's sum has at most 2^40 for each of its tokens.
+inline constexpr int kTagShift = 56;
+inline constexpr std::uint64_t kValue = (std::uint64_t{1} << kTagShift) - 1;
+inline constexpr std::int64_t kMostOwn = 1 << 15;
+/// Blocks whose words a warp waits for at once.
+inline constexpr int kMostBlocks = 256;
 
-std::size_t zero_bytes(std::int32_t steps) {
-  return kCounterBytes + static_cast<std::size_t>(steps) * kColumns * sizeof(uint2);
+__device__ inline void post(std::uint64_t* place, int step, std::uint64_t value) {
+  *static_cast<volatile std::uint64_t*>(place) =
+      static_cast<std::uint64_t>(step + 1) << kTagShift | value;
 }
 
-std::size_t meeting_bytes(std::int32_t steps) {
-  return scratch_round_up(zero_bytes(steps)) +
-         2 * kColumns * static_cast<std::size_t>(device_traits().multiprocessors) *
-             sizeof(std::uint64_t);
+/// take(block, value) for the words of all blocks in this step, by the lanes of a warp.
+template <class Take>
+__device__ void gather(const std::uint64_t* words, int blocks, int step, Take&& take) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto tag = static_cast<std::uint64_t>(step + 1);
+  std::uint64_t word[kMostBlocks / 32];
+  bool missing;
+  do {
+    missing = false;
+#pragma unroll
+    for (int i = 0; i < kMostBlocks / 32; ++i) {
+      const int at = lane + 32 * i;
+      word[i] = at < blocks ? read_shared_state(words[at]) : tag << kTagShift;
+    }
+#pragma unroll
+    for (int i = 0; i < kMostBlocks / 32; ++i) missing |= word[i] >> kTagShift != tag;
+  } while (__any_sync(0xFFFFFFFFu, missing));
+#pragma unroll
+  for (int i = 0; i < kMostBlocks / 32; ++i) {
+    const int at = lane + 32 * i;
+    if (at < blocks) take(at, word[i] & kValue);
+  }
 }
+
+/// The word of one place in this step.
+__device__ inline std::uint64_t wait_for(const std::uint64_t* place, int step) {
+  std::uint64_t word;
+  do {
+    word = read_shared_state(*place);
+  } while (word >> kTagShift != static_cast<std::uint64_t>(step + 1));
+  return word & kValue;
+}
+
+std::size_t row_words() {
+  return kColumns * static_cast<std::size_t>(device_traits().multiprocessors);
+}
+
+std::size_t meeting_bytes() { return (3 * row_words() + kColumns) * sizeof(std::uint64_t); }
 
 /// Tiles of each warp.
 std::int64_t tiles_each(std::int32_t vocab) {
@@ -95,6 +136,10 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   using Weights = WeightTile<kType, kRank>;
   extern __shared__ __align__(16) unsigned char dynamic[];
   __shared__ std::uint64_t warp_sums[kWarps];
+  __shared__ std::uint32_t warp_flags[kWarps];
+  // What a row's first warp has gathered.
+  __shared__ std::uint64_t row_value[kColumns];
+  __shared__ std::uint64_t row_before[kColumns];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
@@ -129,21 +174,21 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   const int begin = min(own, part * segment);
   const int end = works ? min(own, begin + segment) : begin;
   float* const row = logits + m * width;
+  const bool leads = works && part == 0;
   /// The block's sum over a row's warps, to every block.
-  const auto tell = [&](std::uint64_t sum, std::uint64_t* place) {
+  const auto tell = [&](std::uint64_t sum, std::uint64_t* words, int step) {
     sum = sum_warp(sum);
     if (lane == 0) warp_sums[warp] = sum;
     __syncthreads();
-    if (works && part == 0 && lane == 0) {
+    if (leads && lane == 0) {
       std::uint64_t all = 0;
       for (int w = 0; w < row_warps; ++w) all += warp_sums[warp + w];
-      place[m * blocks + block] = all;
+      post(words + m * blocks + block, step, all);
     }
   };
 
   const int units = static_cast<int>(args.w1.cols) / 8;
   const float nan = __uint_as_float(0x7FC00000u);
-  std::uint32_t turn = 0;
   std::int64_t base_from[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
@@ -156,9 +201,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     std::int64_t previous = -1;
     if (g < args.batch) {
       const std::int64_t token =
-          step == 0
-              ? args.first_previous[g]
-              : read_shared_state(args.tokens[static_cast<std::int64_t>(g) * steps + step - 1]);
+          step == 0 ? args.first_previous[g]
+                    : static_cast<std::int64_t>(wait_for(meeting.tokens + g, step - 1));
       std::uint32_t problems = kOpOk;
       if (token < 0 || token >= args.w1.rows) problems |= kOpBadToken;
       if (backbone_offset(args, g, step) < 0) problems |= kOpBadRow;
@@ -209,7 +253,6 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     __syncthreads();
 
     // The row's largest logit, and whether it is valid.
-    uint2* const shared_row = meeting.rows + step * kColumns + m;
     {
       std::uint32_t code = 0;
       std::uint32_t flags = 0;
@@ -222,18 +265,34 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       }
       code = __reduce_max_sync(0xFFFFFFFFu, code);
       flags = __reduce_or_sync(0xFFFFFFFFu, flags);
-      if (lane == 0 && works) {
-        atomicMax(&shared_row->x, code);
-        atomicOr(&shared_row->y, flags);
+      if (lane == 0) {
+        warp_sums[warp] = code;
+        warp_flags[warp] = flags;
       }
+      __syncthreads();
+      if (leads) {
+        for (int w = 1; w < row_warps; ++w) {
+          code = max(code, static_cast<std::uint32_t>(warp_sums[warp + w]));
+          flags |= warp_flags[warp + w];
+        }
+        if (lane == 0) {
+          post(meeting.largest + m * blocks + block, step,
+               static_cast<std::uint64_t>(flags) << 32 | code);
+        }
+        gather(meeting.largest + m * blocks, blocks, step, [&](int, std::uint64_t value) {
+          code = max(code, static_cast<std::uint32_t>(value));
+          flags |= static_cast<std::uint32_t>(value >> 32);
+        });
+        code = __reduce_max_sync(0xFFFFFFFFu, code);
+        flags = __reduce_or_sync(0xFFFFFFFFu, flags);
+        if (lane == 0) row_value[m] = static_cast<std::uint64_t>(flags) << 32 | code;
+      }
+      __syncthreads();
     }
-    grid_barrier(meeting.counter, turn);
-    const std::uint32_t code = works ? read_shared_state(shared_row->x) : 0;
-    const std::uint32_t flags = works ? read_shared_state(shared_row->y) : 0;
+    const auto code = static_cast<std::uint32_t>(works ? row_value[m] : 0);
+    const auto flags = static_cast<std::uint32_t>(works ? row_value[m] >> 32 : 0);
     const bool valid = (flags & (kRowNaN | kRowPlusInfinity)) == 0 && (flags & kSawFinite) != 0;
-    if (works && !valid && block == 0 && part == 0 && lane == 0) {
-      report(args.status, kOpInvalidRow);
-    }
+    if (leads && !valid && block == 0 && lane == 0) report(args.status, kOpInvalidRow);
 
     // Masses in the place of logits.
     {
@@ -245,19 +304,20 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         row[i] = mass;
         sum += round_to_integer(mass);
       }
-      tell(sum, meeting.masses);
+      tell(sum, meeting.masses, step);
     }
-    grid_barrier(meeting.counter, turn);
 
     // Probabilities in their place.
     {
-      std::uint64_t total = 0;
-      if (works) {
-        for (int i = lane; i < blocks; i += 32) {
-          total += read_shared_state(meeting.masses[m * blocks + i]);
-        }
+      if (leads) {
+        std::uint64_t total = 0;
+        gather(meeting.masses + m * blocks, blocks, step,
+               [&](int, std::uint64_t value) { total += value; });
+        total = sum_warp(total);
+        if (lane == 0) row_value[m] = total;
       }
-      const double denominator = static_cast<double>(sum_warp(total));
+      __syncthreads();
+      const double denominator = static_cast<double>(works ? row_value[m] : 1);
       const double reciprocal = 1.0 / denominator;
       float* const out =
           args.draft_probabilities.data +
@@ -270,31 +330,40 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         __stcs(out + i, p);
         sum += probability_weight(p);
       }
-      tell(sum, meeting.weights);
+      tell(sum, meeting.weights, step);
     }
-    grid_barrier(meeting.counter, turn);
 
     // The token, by the warp whose segment holds it.
-    if (works) {
+    if (leads) {
       std::uint64_t before = 0;
       std::uint64_t total = 0;
-      for (int i = lane; i < blocks; i += 32) {
-        const std::uint64_t sum = read_shared_state(meeting.weights[m * blocks + i]);
-        if (i < block) before += sum;
-        total += sum;
-      }
+      gather(meeting.weights + m * blocks, blocks, step, [&](int other, std::uint64_t value) {
+        if (other < block) before += value;
+        total += value;
+      });
       before = sum_warp(before);
       total = sum_warp(total);
+      if (lane == 0) {
+        row_before[m] = before;
+        row_value[m] = total;
+      }
+    }
+    __syncthreads();
+    if (works) {
+      std::uint64_t before = row_before[m];
+      const std::uint64_t total = row_value[m];
       const std::int64_t cell = static_cast<std::int64_t>(m) * steps + step;
       const std::uint64_t uniform = uniform_from_float(args.uniforms[cell]);
       const auto write = [&](const CdfHit& hit) {
-        args.tokens[cell] = hit.token < 0 ? 0 : hit.token;
+        const std::int32_t token = hit.token < 0 ? 0 : hit.token;
+        post(meeting.tokens + m, step, static_cast<std::uint64_t>(token));
+        args.tokens[cell] = token;
         if (args.distance != nullptr) {
           args.distance[cell] = static_cast<float>(cdf_distance(uniform, hit, kUnitMass));
         }
       };
       if (total == 0) {
-        if (block == 0 && part == 0 && lane == 0) write({-1, 0, 0});
+        if (block == 0 && leads && lane == 0) write({-1, 0, 0});
       } else {
         // Beyond the row's sum the last token of positive weight is taken.
         const std::uint64_t target = min(cdf_target(uniform, kUnitMass), total - 1);
@@ -316,7 +385,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         }
       }
     }
-    if (step + 1 < steps) grid_barrier(meeting.counter, turn);
+    __syncthreads();  // the row's numbers are read
   }
   __pipeline_wait_prior(0);
 }
@@ -363,19 +432,19 @@ bool resident_sample_applies(const VanillaMarkovSampleArgs& args, const Sampling
   return device_traits().hopper && device_traits().block_memory >= markov::kLargeMemory &&
          args.products == Products::tensor && markov_tensor_applies(args.w1, args.w2) &&
          args.w1.cols <= kRank && args.batch <= kColumns && !rule.greedy && rule.top_k == 0 &&
-         rule.top_p == 0 && logits_bytes(args) <= kLargeLogits &&
-         meeting_bytes(args.block_size) <= args.scratch.bytes;
+         rule.top_p == 0 && args.block_size < 255 &&
+         device_traits().multiprocessors <= kMostBlocks &&
+         tiles_each(args.backbone.vocab) * kWarps * kTile <= kMostOwn &&
+         logits_bytes(args) <= kLargeLogits && meeting_bytes() <= args.scratch.bytes;
 }
 
 void resident_sample(const VanillaMarkovSampleArgs& args, cudaStream_t stream) {
-  auto* const memory = static_cast<unsigned char*>(args.scratch.data);
   Meeting meeting;
-  meeting.counter = reinterpret_cast<std::uint32_t*>(memory);
-  meeting.rows = reinterpret_cast<uint2*>(memory + kCounterBytes);
-  meeting.masses =
-      reinterpret_cast<std::uint64_t*>(memory + scratch_round_up(zero_bytes(args.block_size)));
-  meeting.weights = meeting.masses + kColumns * device_traits().multiprocessors;
-  DSPARK_CUDA_CHECK(cudaMemsetAsync(memory, 0, zero_bytes(args.block_size), stream));
+  meeting.largest = static_cast<std::uint64_t*>(args.scratch.data);
+  meeting.masses = meeting.largest + row_words();
+  meeting.weights = meeting.masses + row_words();
+  meeting.tokens = meeting.weights + row_words();
+  DSPARK_CUDA_CHECK(cudaMemsetAsync(args.scratch.data, 0, meeting_bytes(), stream));
   if (args.w2.type == DType::f16) {
     launch_any<DType::f16>(args, args.rule, meeting, stream);
   } else {
