@@ -152,6 +152,8 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
       }
     }
   }
+  // What the first lane has seen of other blocks, its warp may read.
+  __syncwarp();
   if (__shfl_sync(kAllLanes, walks ? 1 : 0, 0) != 0) walk(args, b, proposed.count);
 #endif
 }

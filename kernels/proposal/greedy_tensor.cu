@@ -329,11 +329,13 @@ __global__ void __launch_bounds__(kMiddleWarps<kType, kRank> * 32, 1)
 
 // --- a whole proposal, up to 8 rows --------------------------------------------------------------
 
-inline constexpr int kResidentWarps = 8;
+/// Warps of a block: codes take longer to multiply than to arrive, so more warps share them.
+template <DType kType>
+inline constexpr int kResidentWarps = kType == DType::e4m3 ? 16 : 8;
 /// Tiles that a warp has on its way: 192 KiB of a multiprocessor's memory.
 template <DType kType>
 inline constexpr int kResidentStages = static_cast<int>(196608 / (sizeof(WeightStage<kType, 256>) *
-                                                                  kResidentWarps));
+                                                                  kResidentWarps<kType>));
 
 /// Every warp walks the same tiles in each step. The best tokens of all blocks meet in `rows`
 /// [steps, batch], which was empty, as was `counter`; every block then knows the next previous

@@ -16,9 +16,9 @@ struct GreedyStep;
 [[nodiscard]] bool greedy_tensor_applies(const Matrix& w1, const Matrix& w2);
 
 /// Enqueues a step whose rows are empty and whose previous tokens are known: one launch for every
-/// 64 rows, which reads w2 once. `reverse`: the vocabulary is walked backwards. It may start before
-/// the kernel enqueued just before has ended, which must not write w1, w2, its scale or the
-/// backbone.
+/// 64 rows (8 where blocks have less than 227 KiB of shared memory), which reads w2 once.
+/// `reverse`: the vocabulary is walked backwards. It may start before the kernel enqueued just
+/// before has ended, which must not write w1, w2, its scale or the backbone.
 void greedy_tensor_step(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                         cudaStream_t stream);
 

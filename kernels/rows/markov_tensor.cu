@@ -526,7 +526,7 @@ bool rows_at_16_bytes(const Matrix& matrix) {
 bool markov_tensor_applies(const Matrix& w1, const Matrix& w2) {
   return w1.data != nullptr && w1.type == w2.type &&
          (w1.type == DType::f16 || w1.type == DType::bf16) && w1.cols > 0 && w1.cols % 8 == 0 &&
-         w1.cols <= 512 && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
+         w1.cols <= kMostTensorRank && rows_at_16_bytes(w1) && rows_at_16_bytes(w2);
 }
 
 void markov_tensor(const MarkovTensorArgs& args, cudaStream_t stream) {

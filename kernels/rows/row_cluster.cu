@@ -1,5 +1,6 @@
 #include "kernels/rows/row_cluster.cuh"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -18,6 +19,13 @@ bool rows_at_16_bytes(const Rows& rows) {
 }
 
 }  // namespace
+
+std::size_t most_cluster_shared() {
+  // Beside the kernel's own the system keeps 1 KiB.
+  const std::int64_t device =
+      device_traits().block_memory - static_cast<std::int64_t>(sizeof(ClusterMemory)) - 1024;
+  return device <= 0 ? 0 : std::min(kMostClusterShared, static_cast<std::size_t>(device));
+}
 
 ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule) {
   const bool filtered = rule.top_k != 0;
@@ -38,7 +46,7 @@ ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule) {
   shape.chunk = chunk_of(shape.blocks);
   shape.shared =
       static_cast<std::size_t>(shape.chunk) * sizeof(float) + (filtered ? sizeof(FilterMemory) : 0);
-  if (shape.chunk > kMostStripes * 4 * kClusterThreads || shape.shared > kMostClusterShared) {
+  if (shape.chunk > kMostStripes * 4 * kClusterThreads || shape.shared > most_cluster_shared()) {
     return {};
   }
   shape.bulk = rows_at_16_bytes(logits);

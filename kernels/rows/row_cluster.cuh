@@ -61,6 +61,9 @@ union FilterMemory {
   SharedBins bins;
 };
 
+/// Dynamic shared memory that a block of the kernel may have on this device.
+[[nodiscard]] std::size_t most_cluster_shared();
+
 /// The shape for these rows under `rule` (effective_rule).
 [[nodiscard]] ClusterShape cluster_shape(const Rows& logits, const SamplingRule& rule);
 
@@ -164,6 +167,7 @@ struct ClusterMemory {
 
   __device__ RowLaw& law() { return *reinterpret_cast<RowLaw*>(law_bytes); }
 };
+static_assert(kMostClusterShared + sizeof(ClusterMemory) <= 227 * 1024);
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -791,7 +795,7 @@ void launch_row_clusters_of(const Rows& logits, const SamplingRule& rule, const 
   const auto kernel = row_cluster_kernel<kFiltered, Sink>;
   // Beyond 48 KiB a kernel has to ask; asking for the most once is enough.
   static const cudaError_t asked = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostClusterShared));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_cluster_shared()));
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t resident = resident_clusters(reinterpret_cast<const void*>(kernel), shape);
   const std::int64_t clusters = logits.rows < resident ? logits.rows : resident;

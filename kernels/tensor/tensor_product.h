@@ -34,8 +34,7 @@ enum class TensorKernel : std::uint8_t {
   mma,    ///< compute capability 8.0 and above: warp products
 };
 
-/// The best of them for the current device; none where it is too old or the program was built
-/// without code for it.
+/// The best of them for the current device; none where it is too old.
 std::optional<TensorKernel> tensor_kernel();
 
 /// Enqueued; no rows or no columns does nothing. `kernel` must run on the current device.

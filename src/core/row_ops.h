@@ -38,6 +38,9 @@ enum class Products : std::uint8_t {
   tensor,
 };
 
+/// Largest rank of a Markov head whose products tensor cores take; it is a multiple of 8, too.
+inline constexpr std::int64_t kMostTensorRank = 512;
+
 /// out[m, n] = Σ_k a[m, k] · b[n, k]: hidden states times a vocabulary matrix, accumulated as
 /// `products` says. `a` [M, K], `b` [N, K] of any stored types; `out` f32 [M, N].
 struct ProjectArgs {
@@ -47,8 +50,8 @@ struct ProjectArgs {
   Products products = Products::exact;
 };
 
-/// Whether matrices may be the operands of a product on tensor cores: both f16 or both bf16, every
-/// row at a multiple of 16 bytes, sizes below 2^31 and rows below 2^39 bytes.
+/// Whether matrices (no E4M3 codes) may be the operands of a product on tensor cores: both f16 or
+/// both bf16, every row at a multiple of 16 bytes, sizes below 2^31 and rows below 2^39 bytes.
 inline bool tensor_operands(const Matrix& a, const Matrix& b) {
   const auto suits = [](const Matrix& matrix) {
     constexpr std::int64_t kMaxSize = 0x7FFFFFFF;
@@ -74,11 +77,12 @@ struct WidenArgs {
 
 /// out[i, v] = backbone[backbone_row[i], v] + Σ_r w1[previous[i], r] · w2[v, r], the
 /// Markov-corrected draft logits (vanilla head). The sum is ProjectArgs', added to the backbone
-/// once. Without a Markov head (`w1.data` null) the bias is absent. `w1` [V, R], `w2` [V,
-/// R], `backbone` f32 [*, V], `out` f32 [M, V]; `previous`, `backbone_row` [M]. A negative
-/// `previous` marks an unused row: its output is not written, and its backbone_row is not looked
-/// at. A bad id is reported and its row is not written. Without a Markov head, `previous` is only
-/// looked at for its sign.
+/// once; tensor products need w1 and w2 as tensor_operands says, with a rank that is a multiple of
+/// 8 and at most kMostTensorRank. Without a Markov head (`w1.data` null) the bias is absent. `w1`
+/// [V, R], `w2` [V, R], `backbone` f32 [*, V], `out` f32 [M, V]; `previous`, `backbone_row` [M]. A
+/// negative `previous` marks an unused row: its output is not written, and its backbone_row is not
+/// looked at. A bad id is reported and its row is not written. Without a Markov head, `previous` is
+/// only looked at for its sign.
 struct MarkovRowsArgs {
   Rows backbone;
   Array<const std::int32_t> backbone_row;
@@ -184,8 +188,8 @@ struct ComparePairsArgs {
   Array<const RowLaw> draft_laws;
   Array<const RowPair> pairs;
   Array<PairOutcome> out;
-  /// A hint that changes speed alone: pairs i and i + chain often name the same target row, which is
-  /// then worked out once (blocks of P slots in the order of their anchors: P - 1). 0: none.
+  /// A hint that changes speed alone: pairs i and i + chain often name the same target row, which
+  /// is then worked out once (blocks of P slots in the order of their anchors: P - 1). 0: none.
   std::int64_t chain = 0;
 };
 

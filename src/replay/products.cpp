@@ -26,7 +26,7 @@ const char* products_name(Products products) {
 Products products_of(const Backend& backend, const TraceFile& trace, const Heads& heads,
                      Products asked) {
   const bool biases =
-      heads.has_markov() &&
+      heads.has_markov() && heads.markov_w1.cols <= kMostTensorRank &&
       backend.has_tensor_products(heads.markov_w1.type, heads.markov_w2.type, heads.markov_w1.cols);
   return biases || projects_on_tensor_cores(backend, trace, heads) ? asked : Products::exact;
 }
@@ -44,8 +44,9 @@ std::string products_notice(const Backend& backend, const TraceFile& trace, cons
   }
   if (products_of(backend, trace, heads, asked) == Products::tensor) return {};
   return fmt::format(
-      "{}: --products tensor needs a GPU with tensor cores, and weights and hidden states that are "
-      "all f16 or all bf16; its products are exact",
+      "{}: --products tensor needs a GPU with tensor cores, weights and hidden states that are all "
+      "f16 or all bf16, and sizes that are multiples of 8 (ranks up to 512); its products are "
+      "exact",
       file);
 }
 

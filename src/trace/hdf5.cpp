@@ -63,9 +63,11 @@ void initialise() {
   // again at the end of the program, where HDF5 crashes on it.
   H5dont_atexit();
   H5open();
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  quiet_this_thread();
   H5PLset_loading_state(0);
 }
+
+void quiet_this_thread() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
 std::string last_message() {
   Innermost innermost;

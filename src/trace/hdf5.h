@@ -52,6 +52,10 @@ class Handle {
 /// Starts the library: its own error printing off, no plug-ins (a trace may come from a stranger).
 void initialise();
 
+/// Turns the library's own error printing off in the calling thread: where HDF5 is built for
+/// threads, each has a switch of its own.
+void quiet_this_thread();
+
 /// What HDF5 says about its last failure, as " (HDF5: ...)"; empty where it says nothing.
 [[nodiscard]] std::string last_message();
 

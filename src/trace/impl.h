@@ -22,7 +22,14 @@ struct OpenTrace {
     RowDataInfo info;
   };
 
+  /// What tells that a file was written to.
+  struct State {
+    std::int64_t bytes = 0, seconds = 0, nanoseconds = 0;
+    friend bool operator==(const State&, const State&) = default;
+  };
+
   h5::File file;
+  State state;  // when it was opened
   TraceHeader header;
   std::int64_t blocks = 0;
   std::int32_t declared_hidden = 0;  // as the attributes say, whether or not such rows are stored
@@ -35,6 +42,9 @@ struct OpenTrace {
     return streams[static_cast<std::size_t>(data)];
   }
 };
+
+/// The open file's state now.
+[[nodiscard]] OpenTrace::State state_of(const h5::File& file);
 
 struct TraceAccess {
   [[nodiscard]] static OpenTrace& impl(TraceFile& trace) { return *trace.impl_; }

@@ -1,8 +1,11 @@
 #include "trace/trace.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -235,6 +238,7 @@ void require_heads(const OpenTrace& trace) {
 std::unique_ptr<OpenTrace> open_trace(const std::string& path) {
   auto trace = std::make_unique<OpenTrace>();
   trace->file = h5::File::open(path);
+  trace->state = state_of(trace->file);
   read_header(*trace);
   switch (trace->header.kind) {
     case TraceKind::anchors:
@@ -448,6 +452,16 @@ const char* dataset_name(RowData data) {
 
 // --- the reader ---
 
+OpenTrace::State state_of(const h5::File& file) {
+  struct stat status {};
+  if (fstat(file.descriptor(), &status) != 0) {
+    throw trace_error(file.name(),
+                      fmt::format("its state cannot be read: {}", std::strerror(errno)),
+                      "check the file system");
+  }
+  return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
 TraceFile::TraceFile(std::unique_ptr<OpenTrace> impl) : impl_(std::move(impl)) {}
 TraceFile::~TraceFile() = default;
 
@@ -472,6 +486,7 @@ std::optional<RowDataInfo> TraceFile::row_data(RowData data) const {
 }
 
 void TraceFile::read(RowData data, std::int64_t first, std::int64_t count, void* out) {
+  h5::quiet_this_thread();
   const auto& stream = impl_->stream(data);
   if (!stream) {
     throw internal_error(impl_->file.name(),
@@ -488,6 +503,11 @@ void TraceFile::read(RowData data, std::int64_t first, std::int64_t count, void*
   start[0] = static_cast<hsize_t>(first);
   size[0] = static_cast<hsize_t>(count);
   stream->data.read_floats(start, size, out);
+  // Beyond the end of a file that was cut HDF5 reads zeros.
+  if (state_of(impl_->file) != impl_->state) {
+    throw trace_error(impl_->file.name(), "the file was changed while it was read",
+                      "run again when nothing writes to it");
+  }
 }
 
 AnchorTokens TraceFile::read_anchor_tokens(std::uint64_t memory_budget) {

@@ -35,6 +35,20 @@ TEST_F(TraceError, AFileThatIsNotHdf5) {
   expect_bad(trace_, {"tiny.h5", "HDF5"});
 }
 
+// Chunks that do not unpack, met while the trace is read: by another thread than opened it.
+TEST_F(TraceError, DamagedRows) {
+  std::string bytes = read_file(bundled("code_t1.h5"));
+  const std::size_t middle = bytes.size() / 2;
+  bytes.replace(middle, 64, 64, '\xA5');
+  const std::string damaged = folder_.file("damaged.h5");
+  write_file(damaged, bytes);
+  for (const std::string command : {"run", "calibrate"}) {
+    const Outcome outcome =
+        run_tool({command, damaged, "--heads", bundled("heads.h5"), "--backend", "cpu", "--quiet"});
+    expect_error(outcome, 4, {"damaged.h5"});
+  }
+}
+
 TEST_F(TraceError, ATruncatedFile) {
   std::filesystem::resize_file(trace_, std::filesystem::file_size(trace_) / 2);
   expect_bad(trace_, {"tiny.h5"});

@@ -4,9 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 
 #include "core/half.h"
+#include "support/error.h"
 #include "tests/trace/raw_file.h"
 #include "trace/trace.h"
 
@@ -65,6 +67,20 @@ TEST_F(Datasets, BlocksAreReadWhereTheyStand) {
   const std::vector<float> middle(all.begin() + 2 * kP * kV, all.begin() + 4 * kP * kV);
   EXPECT_EQ(read_rows<float>(*trace, RowData::draft_logits, 2, 2), middle);
   trace->read(RowData::draft_logits, 5, 0, nullptr);
+}
+
+// HDF5 would read zeros beyond the end of a file that was cut.
+TEST_F(Datasets, AFileThatIsChangedWhileItIsReadIsRefused) {
+  const auto trace = TraceFile::open(path);
+  EXPECT_NO_THROW(read_rows<float>(*trace, RowData::draft_logits, 0, 1));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + 1);
+  try {
+    read_rows<float>(*trace, RowData::draft_logits, 0, 1);
+    FAIL() << "the change was not noticed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("changed while it was read"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(Datasets, ReadingOutsideIsTheCallersMistake) {
