@@ -127,12 +127,17 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
   const TopTwo found = top_two_of_range<kBlockThreads, kLoads>(logits, begin, end);
   mailbox.wait_until_open();
   if (thread == 0) {
-    mailbox.send(messages + rank,
-                 uint4{static_cast<std::uint32_t>(found.key),
-                       static_cast<std::uint32_t>(found.key >> 32), found.second, found.flags});
+    const uint4 message = {static_cast<std::uint32_t>(found.key),
+                           static_cast<std::uint32_t>(found.key >> 32), found.second, found.flags};
+    if (blocks > 1) {
+      mailbox.send(messages + rank, message);
+    } else {
+      messages[0] =
+          message;  // this thread reads it; a cluster of one block has no other to send to
+    }
   }
   if (rank != 0 || thread >= kLanes) return;
-  mailbox.wait();
+  if (blocks > 1) mailbox.wait();
   bool walks = false;
   if (thread == 0) {
     TopTwo whole = {0, 0, 0};

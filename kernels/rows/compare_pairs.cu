@@ -29,110 +29,79 @@ __global__ void __launch_bounds__(kThreads) start_kernel(ComparePairsArgs args) 
   args.out.data[i] = out;
 }
 
-/// Pairs that a block looks through; it works on those of its slice that start a chain.
-inline constexpr int kGroup = 16;
-inline constexpr int kQuads = 4;  // of each thread
-inline constexpr std::int32_t kPart = 4 * kQuads * kThreads;
+/// min(p, q) of two rows without filters. Unrounded masses tell which is the smaller unless they
+/// are close, and the other need not be worked out.
+struct SmallerProbability {
+  float max_target;
+  float max_draft;
+  float inverse_target;
+  float inverse_draft;
+  std::uint64_t scale_target;
+  std::uint64_t scale_draft;
+  // Bounds on a probability are those of its mass, which is within 1 of the unrounded one.
+  float above_target, below_target;
+  float above_draft, below_draft;
 
-/// A thread's quads of a row's part: quad u of the thread starts at element 4 (u kThreads +
-/// thread).
-struct PartQuads {
-  float4 values[kQuads];
-
-  /// `row` starts at the part; elements from `count` on are -inf.
-  __device__ void load(const float* row, std::int32_t count) {
-    const bool aligned = (reinterpret_cast<std::uintptr_t>(row) & 15u) == 0;
-#pragma unroll
-    for (int u = 0; u < kQuads; ++u) {
-      const std::int32_t at = 4 * (u * kThreads + static_cast<std::int32_t>(threadIdx.x));
-      if (aligned && at + 4 <= count) {
-        values[u] = *reinterpret_cast<const float4*>(row + at);
-      } else {
-        const float nothing = -__builtin_huge_valf();
-        values[u] = {at < count ? row[at] : nothing, at + 1 < count ? row[at + 1] : nothing,
-                     at + 2 < count ? row[at + 2] : nothing,
-                     at + 3 < count ? row[at + 3] : nothing};
-      }
+  __device__ SmallerProbability(const RowLaw& target, const RowLaw& draft)
+      : max_target(target.max_logit),
+        max_draft(draft.max_logit),
+        inverse_target(target.inverse_temperature),
+        inverse_draft(draft.inverse_temperature),
+        scale_target(target.scale),
+        scale_draft(draft.scale) {
+    constexpr float kMargin = 0x1p-16f;  // far more than the bounds' own rounding
+    const float factor_target = static_cast<float>(scale_target);
+    const float factor_draft = static_cast<float>(scale_draft);
+    above_target = factor_target * (1.0f + kMargin);
+    below_target = factor_target * (1.0f - kMargin);
+    above_draft = factor_draft * (1.0f + kMargin);
+    below_draft = factor_draft * (1.0f - kMargin);
+  }
+  __device__ std::uint64_t operator()(float target_logit, float draft_logit) const {
+    const float p = unrounded_mass(target_logit, max_target, inverse_target);
+    const float q = unrounded_mass(draft_logit, max_draft, inverse_draft);
+    const bool target_smaller =
+        fmaf(p, above_target, above_target) < fmaf(q, below_draft, -below_draft);
+    const bool draft_smaller =
+        fmaf(q, above_draft, above_draft) < fmaf(p, below_target, -below_target);
+    std::uint64_t smaller = mass_to_probability(round_to_integer(draft_smaller ? q : p),
+                                                draft_smaller ? scale_draft : scale_target);
+    if (!target_smaller && !draft_smaller) {
+      smaller = min(smaller, mass_to_probability(round_to_integer(q), scale_draft));
     }
+    return smaller;
   }
 };
 
-struct FourProbabilities {
-  std::uint64_t values[4];
-};
-
-/// Under filters, or with a mass of more than a word: seldom, and long, so not inlined.
-__device__ __noinline__ FourProbabilities any_probabilities(const RowLaw& law, float4 logits,
-                                                            std::int32_t id) {
-  return {{law_probability(law, logits.x, id), law_probability(law, logits.y, id + 1),
-           law_probability(law, logits.z, id + 2), law_probability(law, logits.w, id + 3)}};
-}
-
-/// Probabilities of four tokens, the first of them `id`.
-__device__ inline FourProbabilities probabilities_of(const RowLaw& law, const float4& logits,
-                                                     std::int32_t id) {
-  const float mass[4] = {unrounded_mass(logits.x, law.max_logit, law.inverse_temperature),
-                         unrounded_mass(logits.y, law.max_logit, law.inverse_temperature),
-                         unrounded_mass(logits.z, law.max_logit, law.inverse_temperature),
-                         unrounded_mass(logits.w, law.max_logit, law.inverse_temperature)};
-  const float most = fmaxf(fmaxf(mass[0], mass[1]), fmaxf(mass[2], mass[3]));
-  if (law.boundary_key != 0 || most >= 0x1p31f) return any_probabilities(law, logits, id);
-  FourProbabilities out;
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    out.values[c] = word_to_probability(__float2uint_rn(mass[c]), law.scale);
-  }
-  return out;
-}
-
-/// Σ min(p, q) over a part of the vocabulary. Pairs i, i + chain, i + 2 chain, ... that name one
-/// target row are a chain: its first pair's block works out the target's probabilities once.
-__global__ void __launch_bounds__(kThreads, 3)
-    alpha_kernel(ComparePairsArgs args, std::int32_t parts) {
+__global__ void __launch_bounds__(kThreads) alpha_kernel(ComparePairsArgs args, RowSplit split) {
   using Reduce = cub::BlockReduce<std::uint64_t, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % parts) * kPart;
-  const std::int32_t count = min(args.target.vocab - begin, kPart);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x / parts) * kGroup;
-  const std::int64_t last = min(args.pairs.size, first + kGroup);
-  const auto target_row_of = [&](std::int64_t i) { return args.pairs.data[i].target_row; };
-  for (std::int64_t head = first; head < last; ++head) {
-    const std::int32_t row = target_row_of(head);
-    if (args.chain > 0 && head >= args.chain && target_row_of(head - args.chain) == row) continue;
-    if (row < 0 || row >= args.target.rows) continue;
-    const RowLaw target = args.target_laws.data[row];
-    if (target.status != kRowValid) continue;
-    FourProbabilities p[kQuads];
-    {
-      PartQuads quads;
-      quads.load(args.target.data + row * args.target.stride + begin, count);
-#pragma unroll
-      for (int u = 0; u < kQuads; ++u) {
-        const std::int32_t at = 4 * (u * kThreads + static_cast<std::int32_t>(threadIdx.x));
-        p[u] = probabilities_of(target, quads.values[u], begin + at);
-      }
-    }
-    for (std::int64_t i = head; i < args.pairs.size && target_row_of(i) == row; i += args.chain) {
-      if (args.out.data[i].valid != 0) {
-        const std::int64_t draft_row = args.pairs.data[i].draft_row;
-        const RowLaw draft = args.draft_laws.data[draft_row];
-        PartQuads quads;
-        quads.load(args.draft.data + draft_row * args.draft.stride + begin, count);
-        std::uint64_t sum = 0;
-#pragma unroll
-        for (int u = 0; u < kQuads; ++u) {
-          const std::int32_t at = 4 * (u * kThreads + static_cast<std::int32_t>(threadIdx.x));
-          const FourProbabilities q = probabilities_of(draft, quads.values[u], begin + at);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sum += min(p[u].values[c], q.values[c]);
-        }
-        sum = Reduce(storage).Sum(sum);
-        if (threadIdx.x == 0 && sum != 0) atomic_add(&args.out.data[i].alpha, sum);
-        __syncthreads();
-      }
-      if (args.chain == 0) break;
-    }
+  const std::int64_t i = blockIdx.x / split.slices;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x % split.slices) * split.length;
+  const std::int32_t end = min(args.target.vocab, begin + split.length);
+  PairOutcome& out = args.out.data[i];
+  if (out.valid == 0) return;
+  const RowPair pair = args.pairs.data[i];
+  const RowLaw target = args.target_laws.data[pair.target_row];
+  const RowLaw draft = args.draft_laws.data[pair.draft_row];
+  const float* target_row = args.target.data + pair.target_row * args.target.stride;
+  const float* draft_row = args.draft.data + pair.draft_row * args.draft.stride;
+  std::uint64_t sum = 0;
+  if (target.boundary_key == 0 && draft.boundary_key == 0) {
+    const SmallerProbability smaller(target, draft);
+    visit_rows(target_row, draft_row, begin, end,
+               [&](std::int32_t, float target_logit, float draft_logit) {
+                 sum += smaller(target_logit, draft_logit);
+               });
+  } else {
+    visit_rows(target_row, draft_row, begin, end,
+               [&](std::int32_t id, float target_logit, float draft_logit) {
+                 sum += min(law_probability(target, target_logit, id),
+                            law_probability(draft, draft_logit, id));
+               });
   }
+  sum = Reduce(storage).Sum(sum);
+  if (threadIdx.x == 0 && sum != 0) atomic_add(&out.alpha, sum);
 }
 
 }  // namespace
@@ -141,9 +110,9 @@ void compare_pairs(const ComparePairsArgs& args, cudaStream_t stream) {
   if (args.pairs.size <= 0) return;
   DSPARK_LAUNCH(start_kernel, grid_for_items(args.pairs.size), kThreads, 0, stream, args);
   if (args.target.vocab <= 0) return;
-  const std::int32_t parts = (args.target.vocab + kPart - 1) / kPart;
-  const std::int64_t groups = (args.pairs.size + kGroup - 1) / kGroup;
-  DSPARK_LAUNCH(alpha_kernel, grid_of(groups * parts), kThreads, 0, stream, args, parts);
+  const RowSplit split = split_rows(args.pairs.size, args.target.vocab, 1024);
+  DSPARK_LAUNCH(alpha_kernel, grid_of(args.pairs.size * split.slices), kThreads, 0, stream, args,
+                split);
 }
 
 }  // namespace dspark::kernels

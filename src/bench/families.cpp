@@ -786,7 +786,6 @@ PreparedCase prepare_reduce(const Case& c, Arena& arena) {
       .draft_laws = {draft_laws.laws.data, drafts},
       .pairs = {arena.upload(pairs), drafts},
       .out = {arena.zeros<PairOutcome>(drafts), drafts},
-      .chain = c.block_size - 1,
   };
   return {[=, &b = arena.backend()] {
             b.project(target);

@@ -188,9 +188,6 @@ struct ComparePairsArgs {
   Array<const RowLaw> draft_laws;
   Array<const RowPair> pairs;
   Array<PairOutcome> out;
-  /// A hint that changes speed alone: pairs i and i + chain often name the same target row, which
-  /// is then worked out once (blocks of P slots in the order of their anchors: P - 1). 0: none.
-  std::int64_t chain = 0;
 };
 
 /// token[i] = the token that a uniform picks from row `row[i]`: the first id (ascending) whose

@@ -459,8 +459,7 @@ class AnchorReducer {
                             .draft = draft,
                             .draft_laws = draft_laws_.const_view(lane, cells),
                             .pairs = pairs_.upload(lane, cells),
-                            .out = outcomes_.view(lane, cells),
-                            .chain = block_ - 1});
+                            .out = outcomes_.view(lane, cells)});
     outcomes_.download(lane, cells);
     if (has_top_laws()) {
       backend_.row_laws({.logits = draft, .rule = top_rule_, .laws = top_laws_.view(lane, cells)});

@@ -217,9 +217,6 @@ TEST(Check, PairsAndSamples) {
   compare.draft_laws = law_array(2);
   compare.draft = rows(2, 8);
   expect_refused(compare, "compare_pairs", "draft: columns");
-  compare.draft = rows(2, 7);
-  compare.chain = -1;
-  expect_refused(compare, "compare_pairs", "chain is negative");
 
   SampleRowsArgs sample{
       rows(3, 7), law_array(3), id_array(2), {uniforms.data(), 2}, {ids.data(), 2}};

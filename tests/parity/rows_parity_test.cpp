@@ -196,8 +196,7 @@ TEST_F(RowsParity, PairsOfEveryKindOfRow) {
 }
 
 TEST_F(RowsParity, PairsThatShareTargetRows) {
-  // Blocks of P slots in the order of their anchors, the last ones cut; some rows are bad. The hint
-  // fits them, or not at all.
+  // Blocks of P slots in the order of their anchors, the last ones cut; some rows are bad.
   const std::int32_t block = 5;
   for (std::int32_t vocab : cases({31, 4096, 4099, 20011}, {4099})) {
     PairCase data = pair_case(vocab, kRowKinds);
@@ -212,9 +211,8 @@ TEST_F(RowsParity, PairsThatShareTargetRows) {
     data.pairs.push_back({2, -1, 0});
     data.pairs.push_back({2, 1, vocab});
     const std::vector<SamplingRule> rules = rules_for(vocab);
-    for (std::int64_t chain : {0, 1, 3, block - 1, 1000}) {
-      const SamplingRule& rule = rules[static_cast<std::size_t>(chain) % rules.size()];
-      same("V=" + std::to_string(vocab) + " chain=" + std::to_string(chain), [&](Side& side) {
+    for (const SamplingRule& rule : {rules[0], rules[3], rules[6]}) {
+      same("V=" + std::to_string(vocab) + " " + rule_text(rule), [&](Side& side) {
         const auto views = put_pairs(side, data, rules[0], rule);
         const auto count = static_cast<std::int64_t>(data.pairs.size());
         auto* out = side.make<PairOutcome>(data.pairs.size());
@@ -223,8 +221,7 @@ TEST_F(RowsParity, PairsThatShareTargetRows) {
                                     views.draft,
                                     {views.draft_laws, rows},
                                     {views.pairs, count},
-                                    {out, count},
-                                    chain});
+                                    {out, count}});
         side.get("outcomes", out, data.pairs.size());
       });
     }
