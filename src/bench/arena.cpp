@@ -39,7 +39,8 @@ void Workbench::drop_weights() {
 Buffer Workbench::take(std::size_t bytes) {
   if (bytes > budget_ - std::min(used_, budget_)) {
     throw NoRoom(ExitCode::device, backend_.name() + " backend",
-                 "inputs and outputs need more than the budget of " + human_bytes(budget_),
+                 "inputs and outputs need at least " + human_bytes(used_ + bytes) +
+                     ", more than the budget of " + human_bytes(budget_),
                  "give smaller sizes or a larger --memory-budget");
   }
   try {

@@ -299,6 +299,14 @@ std::int32_t longest_row(const BenchAxes& axes) {
   return longest;
 }
 
+/// Why a case cannot be what it is called; empty where it can.
+std::string why_refused(const BenchCase& what, const Backend& device) {
+  if (what.family->refuses != nullptr) {
+    if (const char* const why = what.family->refuses(what); why != nullptr) return why;
+  }
+  return why_not_tensor(what, device);
+}
+
 /// The sizes of the weights that are kept from case to case.
 class KeptWeights {
  public:
@@ -332,7 +340,11 @@ class KeptWeights {
 
 BenchResult run_bench(Backend& device, Backend& reference, const BenchOptions& options,
                       const BenchProgress& progress) {
-  const std::vector<BenchCase> cases = make_cases(options.only, options.axes);
+  std::vector<BenchCase> cases = make_cases(options.only, options.axes);
+  if (options.tensor_where_possible) {
+    std::erase_if(cases,
+                  [&](const BenchCase& what) { return !why_not_tensor(what, device).empty(); });
+  }
   BenchResult result;
   result.backend = device.name();
   result.device = device.device();
@@ -364,11 +376,9 @@ BenchResult run_bench(Backend& device, Backend& reference, const BenchOptions& o
     const BenchCase& what = cases[i];
     progress(case_text(what), static_cast<std::int64_t>(i) + 1,
              static_cast<std::int64_t>(cases.size()) + 1);
-    if (what.family->refuses != nullptr) {
-      if (const char* const why = what.family->refuses(what); why != nullptr) {
-        result.refused.push_back({what, why});
-        continue;
-      }
+    if (const std::string why = why_refused(what, device); !why.empty()) {
+      result.refused.push_back({what, why});
+      continue;
     }
     weights.expect(what);
     for (const bool last_try : {false, true}) {

@@ -25,6 +25,8 @@ struct BenchOptions {
   std::size_t budget = kBenchBudget;
   std::uint64_t seed = 0;
   int threads = 1;  ///< of the host, to make the inputs
+  /// Cases on tensor cores are left out, not refused, where their products would be exact.
+  bool tensor_where_possible = false;
 };
 
 /// What one case came to; times in microseconds per call.
@@ -41,7 +43,8 @@ struct CaseResult {
   std::string checked;       ///< "bits", or the bounds
 };
 
-/// A case that does not fit in memory, or whose operations do not take its sizes.
+/// A case that does not fit in memory, whose operations do not take its sizes, or whose products
+/// would not run on the tensor cores that it asks for.
 struct RefusedCase {
   BenchCase what;
   std::string why;
@@ -66,7 +69,8 @@ using BenchProgress = std::function<void(const std::string&, std::int64_t, std::
 /// or within the bounds of cases.h where its products are accumulated on tensor cores. Throws
 /// Error(usage) for a family that does not exist, Error(device) naming the case where outputs
 /// differ or the device fails. A case that does not fit into the budget or the memory, or whose
-/// operations do not take its sizes, is refused, and the others go on.
+/// operations do not take its sizes, or that asks for tensor cores which its products would not run
+/// on (why_not_tensor), is refused, and the others go on.
 [[nodiscard]] BenchResult run_bench(Backend& device, Backend& reference,
                                     const BenchOptions& options, const BenchProgress& progress);
 

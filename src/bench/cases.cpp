@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/greedy_proposal.h"
 #include "support/error.h"
 
 namespace dspark {
@@ -37,7 +38,7 @@ std::vector<BenchCase> cases_of(const Family& family, const BenchAxes& axes) {
     first.family = &family;
     first.rule = rule;
     std::vector<BenchCase> cases = {first};
-    if (family.has_products) multiply(cases, &BenchCase::products, axes.products);
+    if (family.has_products()) multiply(cases, &BenchCase::products, axes.products);
     multiply(cases, &BenchCase::vocab, values_on(family, kAxisVocab, axes.vocab));
     multiply(cases, &BenchCase::hidden, values_on(family, kAxisHidden, axes.hidden));
     multiply(cases, &BenchCase::rank, values_on(family, kAxisRank, axes.rank));
@@ -88,7 +89,7 @@ std::string rule_text(const BenchCase& bench_case) {
 }
 
 const char* products_text(const BenchCase& bench_case) {
-  if (!bench_case.family->has_products) return "-";
+  if (!bench_case.family->has_products()) return "-";
   return bench_case.products == Products::tensor ? "tensor" : "exact";
 }
 
@@ -96,7 +97,7 @@ std::string case_text(const BenchCase& bench_case) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (bench_case.rule != BenchRule::unused) add(rule_text(bench_case));
-  if (bench_case.family->has_products) add(products_text(bench_case));
+  if (bench_case.family->has_products()) add(products_text(bench_case));
   for (const auto& [name, value] : {std::pair{"batch", bench_case.batch},
                                     {"anchors", bench_case.anchors},
                                     {"vocab", bench_case.vocab},
@@ -107,6 +108,31 @@ std::string case_text(const BenchCase& bench_case) {
     if (value > 0) add(fmt::format("{} {}", name, value));
   }
   return fmt::format("{} ({})", bench_case.family->name, text);
+}
+
+std::string why_not_tensor(const BenchCase& bench_case, const Backend& backend) {
+  if (!bench_case.family->has_products() || bench_case.products != Products::tensor) return {};
+  const auto takes = [&](std::int64_t depth) {
+    return backend.has_tensor_products(DType::f16, DType::f16, depth);
+  };
+  constexpr std::int64_t kEasy = 64;  // a depth that all tensor cores take
+  if (!takes(kEasy)) {
+    return fmt::format("the {} backend has no tensor cores here, products are exact",
+                       backend.name());
+  }
+  const ProductDepths depths = bench_case.family->depths;
+  // e4m3 codes are widened to f16; Family::refuses has seen to their own limit.
+  if (depths == ProductDepths::markov &&
+      !(dspark_fused_greedy_supported(bench_case.rank) && takes(bench_case.rank))) {
+    return "tensor cores need a rank that is a multiple of 8 and at most 512 for the Markov bias";
+  }
+  if (depths != ProductDepths::markov && !takes(bench_case.hidden)) {
+    return "tensor cores need a hidden size that is a multiple of 8";
+  }
+  if (depths == ProductDepths::hidden_and_rank && !takes(bench_case.rank)) {
+    return "tensor cores need a rank that is a multiple of 8";
+  }
+  return {};
 }
 
 std::vector<BenchCase> make_cases(std::span<const std::string> only, const BenchAxes& axes) {

@@ -49,6 +49,14 @@ struct BenchAxes {
 
 struct Family;
 
+/// The depths of a family's products, which decide whether they run on tensor cores.
+enum class ProductDepths : std::uint8_t {
+  none,             ///< no products
+  hidden,           ///< hidden states times lm_head
+  markov,           ///< Markov rows times w2, as the proposals multiply them
+  hidden_and_rank,  ///< hidden states and Markov rows in one sum
+};
+
 /// One thing to time. Sizes on which its family does not depend are 0.
 struct BenchCase {
   const Family* family = nullptr;
@@ -114,7 +122,7 @@ struct Family {
   const char* what;                   ///< one line
   unsigned axes;                      ///< BenchAxis bits
   std::vector<BenchRule> rules;       ///< at least one
-  bool has_products;                  ///< a case for each way to accumulate
+  ProductDepths depths;               ///< with products: a case for each way to accumulate
   bool whole_batch;                   ///< entries depend on each other, or there is but one
   std::int32_t reference_entries;     ///< entries that the reference evaluates
   double (*bytes)(const BenchCase&);  ///< fewest bytes a call must read and write
@@ -122,6 +130,8 @@ struct Family {
   PreparedCase (*prepare)(const BenchCase&, Arena&);
   /// Why the operations do not take these sizes; null text where they do. Null: they take all.
   const char* (*refuses)(const BenchCase&) = nullptr;
+
+  [[nodiscard]] bool has_products() const { return depths != ProductDepths::none; }
 };
 
 /// All families, in the order in which they are shown.
@@ -133,6 +143,10 @@ struct Family {
 [[nodiscard]] const char* products_text(const BenchCase& bench_case);
 /// The case in one line: "sampled_proposal (plain, exact, batch 1, vocab 151936, ...)".
 [[nodiscard]] std::string case_text(const BenchCase& bench_case);
+
+/// Why the products of a case that asks for tensor cores would be exact on this backend, whose
+/// operands are f16; empty where they would not, and for cases that do not ask.
+[[nodiscard]] std::string why_not_tensor(const BenchCase& bench_case, const Backend& backend);
 
 /// The cases of the families called `only` (all of them if it is empty), each once. Throws
 /// Error(usage) where a name is none.

@@ -1,5 +1,9 @@
 #include "cli/backend_choice.h"
 
+#include <fmt/format.h>
+
+#include <vector>
+
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/isa.h"
 #include "support/error.h"
@@ -41,10 +45,14 @@ std::unique_ptr<Backend> choose_backend(BackendRequest request, int threads) {
   return make_cpu_backend(threads);
 }
 
-std::unique_ptr<Backend> make_reference_backend(bool beside_cpu, int threads) {
+ReferenceBackend make_reference_backend(bool beside_cpu, int threads) {
   const std::vector<const cpu::VectorOps*> available = cpu::available_vector_ops();
-  if (!beside_cpu || available.size() < 3) return make_cpu_backend(threads);
-  return cpu::make_cpu_backend_with(threads, **(available.end() - 2));
+  const bool narrower = beside_cpu && available.size() >= 3;
+  const cpu::VectorOps& ops = narrower ? **(available.end() - 2) : *available.back();
+  const bool same = beside_cpu && !narrower;
+  return {cpu::make_cpu_backend_with(threads, ops),
+          fmt::format("cpu backend ({}{})", cpu::vector_ops_name(ops),
+                      same ? ", the same loops that are timed" : "")};
 }
 
 }  // namespace dspark

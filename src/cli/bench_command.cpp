@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,7 +80,7 @@ class BenchCommand : public Command {
                  "Anchors that reduce at once (250: with P = 7 their target rows fill a tile)"),
         products_(app, "--products", "exact|tensor,...",
                   "How products are accumulated: in one order on every device, or on tensor cores "
-                  "(a GPU: exact,tensor; the CPU, where both are exact: exact)"),
+                  "(exact, and tensor where the device has them)"),
         samples_(app, "--samples", "N",
                  "Samples of each case (50); fewer where they take more than a second, but 5"),
         json_(app, "--json", "FILE", "Write the numbers to FILE as JSON too") {
@@ -94,35 +95,67 @@ class BenchCommand : public Command {
 
   ExitCode execute() override {
     const CommonOptions common = checked_common();
-    BenchOptions options = checked_options(common);
-    const Output output(common.output);
+    const BenchOptions options = checked_options(common);
+    // A name that is none is told before any work.
+    static_cast<void>(make_cases(options.only, options.axes));
+    const Output output = table_output(common.output);
     const std::optional<Output> json = json_output(common.output);
     if (list_) {
       output.write(render_bench_families(common.format));
       return ExitCode::done;
     }
-    // A name that is none is told before any work.
-    static_cast<void>(make_cases(options.only, options.axes));
 
     Messages messages(common.quiet);
     const std::unique_ptr<Backend> device = choose_backend(common.backend, common.threads);
-    const std::unique_ptr<Backend> reference =
+    const ReferenceBackend reference =
         make_reference_backend(device->name() == "cpu", common.threads);
-    if (!products_.text() && device->name() == "cpu") options.axes.products = {Products::exact};
-    const BenchResult result =
-        run_bench(*device, *reference, options,
+    BenchResult result =
+        run_bench(*device, *reference.backend, options,
                   [&](const std::string& what, std::int64_t done, std::int64_t total) {
                     messages.progress(what, done, total);
                   });
+    result.reference = reference.text;
     for (const RefusedCase& refused : result.refused) {
-      messages.note(fmt::format("{}: {}", case_text(refused.what), refused.why));
+      messages.insist(fmt::format("{}: {}", case_text(refused.what), refused.why));
     }
-    if (json) json->write(render_bench(result, OutputFormat::json));
-    output.write(render_bench(result, common.format));
+    write_result(result, common, output, json);
     return result.refused.empty() ? ExitCode::done : ExitCode::incomplete;
   }
 
  private:
+  /// Writes both, whichever fails: what was measured took long. Throws what failed.
+  static void write_result(const BenchResult& result, const CommonOptions& common,
+                           const Output& output, const std::optional<Output>& json) {
+    std::exception_ptr failure;
+    std::string failed;
+    try {
+      output.write(render_bench(result, common.format));
+    } catch (const Error& error) {
+      failure = std::current_exception();
+      failed = error.what();
+    } catch (const ReaderGone&) {  // the numbers still have a file to go to
+      failure = std::current_exception();
+    }
+    if (json) {
+      try {
+        json->write(render_bench(result, OutputFormat::json));
+      } catch (const Error& error) {
+        if (failed.empty()) throw;
+        throw Error(error.code(), "", failed, error.what());
+      }
+    }
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  static Output table_output(const std::string& path) {
+    // Renaming a file over the one that is open would leave whatever else writes there behind.
+    if (path != "-" && as_standard_output(path) == Stream::regular_file) {
+      throw usage_error("-o " + path, "standard output goes to that file already",
+                        "leave one of them out");
+    }
+    return Output(path);
+  }
+
   CommonOptions checked_common() const {
     const CommonOptions common = common_.values();
     if (!common.heads.empty()) {
@@ -135,11 +168,14 @@ class BenchCommand : public Command {
     const std::optional<std::string> path = json_.text();
     if (!path) return std::nullopt;
     if (list_) throw usage_error(json_.name(), "--list times nothing", "leave one of them out");
-    if (path->empty() || *path == "-" || *path == output || same_file(*path, output)) {
+    const Stream shared = as_standard_output(*path);
+    const bool shares_stdout = shared != Stream::other && shared != Stream::terminal_or_device;
+    if (path->empty() || *path == "-" || shares_stdout ||
+        (output != "-" && same_destination(*path, output))) {
       throw usage_error(json_.name(), "the numbers need a file of their own",
                         "give another name, or --format json alone");
     }
-    return Output(*path);
+    return Output(*path, json_.name());
   }
 
   BenchOptions checked_options(const CommonOptions& common) const {
@@ -173,6 +209,7 @@ class BenchCommand : public Command {
     if (common.memory_budget > 0) options.budget = common.memory_budget;
     options.seed = common.seed;
     options.threads = common.threads;
+    options.tensor_where_possible = !products_.text();
     return options;
   }
 

@@ -51,7 +51,7 @@ std::optional<std::string> rule_of(const BenchCase& what) {
 }
 
 std::optional<std::string> products_of(const BenchCase& what) {
-  if (!what.family->has_products) return std::nullopt;
+  if (!what.family->has_products()) return std::nullopt;
   return products_text(what);
 }
 
@@ -164,7 +164,7 @@ std::string as_json_lines(const BenchResult& result) {
   return text;
 }
 
-// --- CSV: the fields of a case in JSON, in their order ---
+// --- CSV: the fields of a case in JSON, in their order, and why a case was refused ---
 
 std::string csv_cell(const Json& value) {
   if (value.is_null()) return {};
@@ -180,6 +180,7 @@ std::string as_csv(const BenchResult& result) {
   std::vector<std::string> cells;
   const Json fields = json_case(any, result);
   for (const auto& [name, value] : fields.items()) cells.push_back(name);
+  cells.emplace_back("refused");
   std::string text = csv_line(cells);
   for (const CaseResult& one : result.cases) {
     cells.clear();
@@ -187,6 +188,16 @@ std::string as_csv(const BenchResult& result) {
     for (const auto& [name, value] : values.items()) {
       cells.push_back(csv_cell(value));
     }
+    cells.emplace_back();
+    text += csv_line(cells);
+  }
+  for (const RefusedCase& refused : result.refused) {
+    Json sizes;
+    add_sizes(sizes, refused.what);
+    cells.assign(fields.size(), "");  // nothing was measured
+    std::size_t next = 0;
+    for (const auto& [name, value] : sizes.items()) cells[next++] = csv_cell(value);
+    cells.push_back(csv_text(refused.why));
     text += csv_line(cells);
   }
   return text;
@@ -287,7 +298,7 @@ std::string refused_text(const RefusedCase& refused) {
 std::string as_table(const BenchResult& result) {
   std::string text;
   for (const auto& [label, fact] : facts_of(result)) text += fmt::format("{:<8} {}\n", label, fact);
-  append_aligned(text, case_grid(result));
+  if (!result.cases.empty()) append_aligned(text, case_grid(result));
   if (!result.refused.empty()) text += "\n";
   for (const RefusedCase& refused : result.refused) {
     text += fmt::format("refused: {}\n", refused_text(refused));
@@ -300,7 +311,7 @@ std::string as_markdown(const BenchResult& result) {
   for (const auto& [label, fact] : facts_of(result)) {
     text += fmt::format("- {}: {}\n", label, markdown_text(fact));
   }
-  append_markdown(text, case_grid(result));
+  if (!result.cases.empty()) append_markdown(text, case_grid(result));
   if (!result.refused.empty()) text += "\n";
   for (const RefusedCase& refused : result.refused) {
     text += fmt::format("- refused: {}\n", markdown_text(refused_text(refused)));
@@ -325,7 +336,7 @@ std::vector<std::string> axes_of(const Family& family) {
   if (filters || (family.axes & kAxisTopK) != 0) {
     out.emplace_back("top-k");
   }
-  if (family.has_products) out.emplace_back("products");
+  if (family.has_products()) out.emplace_back("products");
   return out;
 }
 

@@ -30,7 +30,11 @@ void Messages::note(const std::string& text) {
 }
 
 void Messages::tell(const std::string& text) {
-  if (quiet_ || !told_.insert(text).second) return;
+  if (!quiet_) insist(text);
+}
+
+void Messages::insist(const std::string& text) {
+  if (!told_.insert(text).second) return;
   clear_progress();
   write_to_stderr(fmt::format("dspark-replay: note: {}\n", escape_text(text)));
 }

@@ -9,8 +9,8 @@
 
 namespace dspark {
 
-/// Notes and progress of one command. Both are silent if `quiet`; progress also unless standard
-/// error is a terminal.
+/// Notes and progress of one command. Both are silent if `quiet`, but for insist(); progress also
+/// unless standard error is a terminal.
 class Messages {
  public:
   explicit Messages(bool quiet);
@@ -24,6 +24,9 @@ class Messages {
   void note(const std::string& text);
   /// What note() was called with, each once.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
+  /// One line as tell() writes it, even if quiet: what an exit code other than 0 comes from.
+  void insist(const std::string& text);
 
   /// One line as above for whoever watches: silent where progress is.
   void show(const std::string& text);

@@ -103,6 +103,7 @@ TEST(Bench, TimesEveryCaseAfterItWasChecked) {
   const auto device = make_cpu_backend(1);
   const auto reference = make_cpu_backend(1);
   BenchOptions options = tiny();
+  options.tensor_where_possible = true;  // nowhere, on a CPU
   std::int64_t last = -1;
   std::int64_t steps = 0;
   const BenchResult result =
@@ -114,6 +115,7 @@ TEST(Bench, TimesEveryCaseAfterItWasChecked) {
                   last = done;
                   steps = total;
                 });
+  options.axes.products = {Products::exact};
   const std::vector<BenchCase> cases = make_cases({}, options.axes);
   ASSERT_EQ(result.cases.size(), cases.size());
   EXPECT_EQ(steps, static_cast<std::int64_t>(cases.size()) + 1);
@@ -132,8 +134,7 @@ TEST(Bench, TimesEveryCaseAfterItWasChecked) {
     EXPECT_GE(one.sets, 1);
     EXPECT_FALSE(one.graph);
     EXPECT_EQ(one.bytes, one.what.family->bytes(one.what));
-    EXPECT_FALSE(one.checked.empty());
-    EXPECT_EQ(one.checked == "bits", one.what.products == Products::exact);
+    EXPECT_EQ(one.checked, "bits");
   }
 }
 
@@ -215,6 +216,105 @@ TEST(Bench, WhatCallsDoNotLookAtDoesNotMakeThemCold) {
   EXPECT_TRUE(one.cold);
 }
 
+/// Says that it has tensor cores; the bits are those of the CPU's products.
+class TensorBackend : public StoringBackend {
+ public:
+  [[nodiscard]] bool has_tensor_products(DType a, DType b, std::int64_t depth) const override {
+    return a == b && a != DType::f32 && depth % 8 == 0;
+  }
+  void project(const ProjectArgs& args) override { ++calls, cpu_->project(args); }
+  void draft_rows(const DraftRowsArgs& args) override { ++calls, cpu_->draft_rows(args); }
+  void build_markov_logits(const BuildMarkovLogitsArgs& args) override {
+    ++calls, cpu_->build_markov_logits(args);
+  }
+  void quantize_markov_w2(const QuantizeMarkovW2Args& args) override {
+    ++calls, cpu_->quantize_markov_w2(args);
+  }
+  void greedy_propose(const GreedyProposeArgs& args) override {
+    ++calls, cpu_->greedy_propose(args);
+  }
+
+ private:
+  std::unique_ptr<Backend> cpu_ = make_cpu_backend(1);
+};
+
+BenchOptions tensor_options(const std::vector<std::string>& only) {
+  BenchOptions options = tiny();
+  options.only = only;
+  options.axes.batch = {1};
+  options.axes.products = {Products::tensor};
+  return options;
+}
+
+struct Told {
+  std::vector<std::string> timed;
+  std::vector<std::string> refused;  ///< "case: why"
+};
+
+Told told(Backend& device, const BenchOptions& options) {
+  const auto reference = make_cpu_backend(1);
+  const BenchResult result = run_bench(device, *reference, options, [](const auto&, auto, auto) {});
+  Told out;
+  for (const CaseResult& one : result.cases) {
+    out.timed.push_back(case_text(one.what));
+    EXPECT_EQ(one.checked == "bits", one.what.products == Products::exact) << out.timed.back();
+  }
+  for (const RefusedCase& one : result.refused) {
+    out.refused.push_back(case_text(one.what) + ": " + one.why);
+  }
+  return out;
+}
+
+TEST(Bench, WorkThatWouldBeExactIsNotCalledTensor) {
+  const auto cpu = make_cpu_backend(1);
+  BenchOptions options = tensor_options({"project"});
+  options.axes.products = {Products::exact, Products::tensor};
+  const std::string exact = "project (exact, batch 1, vocab 300, block size 3, hidden 16)";
+  const Told asked = told(*cpu, options);
+  EXPECT_THAT(asked.timed, testing::ElementsAre(exact));
+  EXPECT_THAT(asked.refused,
+              testing::ElementsAre("project (tensor, batch 1, vocab 300, block size 3, hidden 16): "
+                                   "the cpu backend has no tensor cores here, products are exact"));
+  options.tensor_where_possible = true;
+  const Told possible = told(*cpu, options);
+  EXPECT_THAT(possible.timed, testing::ElementsAre(exact));
+  EXPECT_TRUE(possible.refused.empty());
+}
+
+// The limits of the Markov bias in proposals, of FP8 codes, and of hidden states.
+TEST(Bench, SizesThatTensorCoresDoNotTakeAreRefused) {
+  TensorBackend device;
+  BenchOptions options = tensor_options({"markov_logits", "greedy_proposal_fp8"});
+  options.axes.rank = {12, 24, 512, 520, 528};
+  const Told markov = told(device, options);
+  EXPECT_THAT(markov.timed,
+              testing::ElementsAre(
+                  "markov_logits (tensor, batch 1, vocab 300, rank 24, block size 3)",
+                  "markov_logits (tensor, batch 1, vocab 300, rank 512, block size 3)",
+                  "greedy_proposal_fp8 (greedy, tensor, batch 1, vocab 300, rank 512, block size "
+                  "3)"));
+  ASSERT_EQ(markov.refused.size(), 7u);
+  for (const std::size_t i : {0u, 1u, 2u, 6u}) {
+    EXPECT_THAT(markov.refused[i], testing::HasSubstr("a rank that is a multiple of 8 and at most "
+                                                      "512"));
+  }
+  for (const std::size_t i : {3u, 4u, 5u}) {
+    EXPECT_THAT(markov.refused[i], testing::HasSubstr("rank of whole 16s"));
+  }
+
+  options = tensor_options({"project", "draft_rows"});
+  options.axes.rank = {12, 520};
+  options.axes.hidden = {16, 20};
+  const Told hidden = told(device, options);
+  EXPECT_THAT(hidden.timed,
+              testing::ElementsAre(
+                  "project (tensor, batch 1, vocab 300, block size 3, hidden 16)",
+                  "draft_rows (tensor, batch 1, vocab 300, rank 520, block size 3, hidden 16)"));
+  ASSERT_EQ(hidden.refused.size(), 4u);
+  EXPECT_THAT(hidden.refused[0], testing::HasSubstr("hidden size that is a multiple of 8"));
+  EXPECT_THAT(hidden.refused[1], testing::HasSubstr("rank that is a multiple of 8"));
+}
+
 TEST(Bench, TheCeilingIsTheBytesReadAndWritten) {
   HostBackend device;
   const BenchResult result = run_uniforms(device, tiny());
@@ -234,7 +334,8 @@ TEST(Bench, RefusesWhatDoesNotFitAndGoesOn) {
   ASSERT_EQ(result.refused.size(), 1u);
   EXPECT_EQ(case_text(result.refused[0].what),
             "greedy_accept (batch 1000, vocab 300, block size 3)");
-  EXPECT_THAT(result.refused[0].why, testing::HasSubstr("budget of 100 kB"));
+  EXPECT_THAT(result.refused[0].why, testing::AllOf(testing::HasSubstr("need at least"),
+                                                    testing::HasSubstr("budget of 100 kB")));
   EXPECT_EQ(result.cases.size(), 3u);
 }
 

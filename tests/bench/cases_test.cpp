@@ -34,7 +34,7 @@ TEST(BenchCases, FamiliesHaveNamesOfTheirOwnAndSayWhatTheyAre) {
     EXPECT_FALSE(std::string(family.what).empty());
     EXPECT_FALSE(family.rules.empty()) << family.name;
     EXPECT_NE(family.prepare, nullptr);
-    EXPECT_EQ(family.flops != nullptr, family.has_products) << family.name;
+    EXPECT_EQ(family.flops != nullptr, family.has_products()) << family.name;
   }
   EXPECT_GT(names.size(), 20u);
 }

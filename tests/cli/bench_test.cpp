@@ -1,6 +1,7 @@
 // dspark-replay bench, as a user runs it.
 #include <nlohmann/json.hpp>
 
+#include "backends/cpu/isa.h"
 #include "support/version.h"
 #include "tests/cli/tool.h"
 
@@ -23,9 +24,8 @@ std::vector<std::string> tiny(const std::vector<std::string>& more) {
 TEST(Bench, WritesEveryNumberOfACaseAsJson) {
   const TemporaryFolder folder;
   const std::string file = folder.file("bench.json");
-  const Outcome outcome =
-      run_tool(tiny({"--only", "sampled_round,reduce,uniforms", "--batch", "1,3", "--products",
-                     "exact,tensor", "--format", "json", "-o", file}));
+  const Outcome outcome = run_tool(tiny({"--only", "sampled_round,reduce,uniforms", "--batch",
+                                         "1,3", "--format", "json", "-o", file}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(outcome.err, "");
@@ -47,7 +47,7 @@ TEST(Bench, WritesEveryNumberOfACaseAsJson) {
   EXPECT_EQ(result["refused"], json::array());
 
   const json& cases = result["cases"];
-  ASSERT_EQ(cases.size(), 2U + 4U + 2U);
+  ASSERT_EQ(cases.size(), 2U + 2U + 1U);
   std::vector<std::string> names;
   for (const json& one : cases) {
     names.push_back(one["family"]);
@@ -64,10 +64,10 @@ TEST(Bench, WritesEveryNumberOfACaseAsJson) {
     EXPECT_EQ(one["rank"].is_null(), one["family"] == "uniforms");
     EXPECT_EQ(one["anchors"].is_null(), one["family"] != "reduce");
     EXPECT_EQ(one["anchors_per_s"].is_null(), one["family"] != "reduce");
-    EXPECT_EQ(one["checked"] == "bits", one["products"] != "tensor");
+    EXPECT_EQ(one["checked"], "bits");
   }
   EXPECT_THAT(names, testing::ElementsAre("uniforms", "uniforms", "sampled_round", "sampled_round",
-                                          "sampled_round", "sampled_round", "reduce", "reduce"));
+                                          "reduce"));
 }
 
 TEST(Bench, HasOneLinePerCaseInEveryFormat) {
@@ -110,6 +110,76 @@ TEST(Bench, KeepsTheNumbersAsJsonBesideTheTable) {
   EXPECT_EQ(json::parse(read_file(file))["cases"].size(), 1U);
 }
 
+TEST(Bench, NeverWritesTwoDocumentsToOneFile) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& shell_arguments, const std::string& part) {
+    SCOPED_TRACE(shell_arguments);
+    const std::string command =
+        "exec " DSPARK_TOOL " bench --backend cpu --only uniforms " + shell_arguments;
+    const Outcome outcome =
+        Process("/bin/sh", {.arguments = {"-c", command}, .folder = folder.path().string()})
+            .finish();
+    expect_error(outcome, 2, {part});
+  };
+  const std::string own = "--json: the numbers need a file of their own";
+  refused("--json ./b.json -o b.json", own);
+  refused("--json $PWD/b.json -o ./b.json", own);
+  EXPECT_TRUE(folder.names().empty());
+  refused("--json ./b.json > b.json", own);
+  refused("--json /dev/stdout > b.json", own);
+  refused("-o ./b.json > b.json", "-o ./b.json: standard output goes to that file already");
+  EXPECT_EQ(read_file(folder.file("b.json")), "");
+  refused("--json no/x", "--json no/x: cannot be created");
+}
+
+TEST(Bench, WhatWasMeasuredIsWrittenWhereItCanBe) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("bench.json");
+  const Outcome no_json =
+      run_tool(tiny({"--only", "uniforms", "--batch", "1", "--json", "/dev/full"}));
+  EXPECT_EQ(no_json.exit_code, 1);
+  EXPECT_THAT(no_json.out, HasSubstr("\nuniforms "));
+  ASSERT_EQ(lines_of(no_json.err).size(), 1U) << no_json.err;
+  EXPECT_THAT(no_json.err, AllOf(HasSubstr("error: /dev/full: writing failed"),
+                                 testing::Not(HasSubstr("nothing was written"))));
+  const auto without_table = [&](const std::string& json_file, Stdout out) {
+    return run_tool(
+        Invocation{.arguments = tiny({"--only", "uniforms", "--batch", "1", "--json", json_file}),
+                   .out = out});
+  };
+  expect_error(without_table(file, Stdout::full_disk), 1, {"standard output: writing failed"});
+  EXPECT_EQ(json::parse(read_file(file))["cases"].size(), 1U);
+  std::filesystem::remove(file);
+  EXPECT_EQ(without_table(file, Stdout::broken_pipe).exit_code, 1);
+  EXPECT_EQ(json::parse(read_file(file))["cases"].size(), 1U);
+  expect_error(without_table("/dev/full", Stdout::full_disk), 1,
+               {"standard output: writing failed", "/dev/full: writing failed"});
+}
+
+TEST(Bench, SaysWhatTheReferenceRunsOn) {
+  const Outcome outcome = run_tool(tiny({"--only", "uniforms", "--batch", "1"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto available = cpu::available_vector_ops();
+  const std::string expected =
+      available.size() >= 3 ? std::string(cpu::vector_ops_name(**(available.end() - 2))) + ")"
+                            : std::string(cpu::vector_ops_name(*available.back())) +
+                                  ", the same loops that are timed)";
+  EXPECT_THAT(outcome.out,
+              HasSubstr("\nchecked  every case, against the cpu backend (" + expected));
+}
+
+TEST(Bench, TensorCasesAreRefusedOnACpu) {
+  const Outcome outcome =
+      run_tool(tiny({"--only", "markov_logits", "--batch", "2", "--products", "tensor", "-q"}));
+  EXPECT_EQ(outcome.exit_code, 6);
+  const std::string why =
+      "markov_logits (tensor, batch 2, vocab 300, rank 8, block size 3): the cpu backend has no "
+      "tensor cores";
+  EXPECT_THAT(outcome.err, HasSubstr("note: " + why));  // -q or not: it is why the code is 6
+  EXPECT_THAT(outcome.out, HasSubstr("\n\nrefused: " + why));
+  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("\n\n\n")));
+}
+
 TEST(Bench, ListsItsFamiliesWithoutTimingThem) {
   const Outcome list = run_tool({"bench", "--list"});
   EXPECT_EQ(list.exit_code, 0);
@@ -128,7 +198,8 @@ TEST(Bench, ACaseThatDoesNotFitIsNamedAndTheOthersAreTimed) {
   const Outcome outcome = run_tool(arguments);
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_THAT(outcome.err, HasSubstr("note: greedy_accept (batch 1000, vocab 300, block size 3): "
-                                     "cpu backend: inputs and outputs need more than the budget"));
+                                     "cpu backend: inputs and outputs need at least "));
+  EXPECT_THAT(outcome.err, HasSubstr(" MB, more than the budget of 100 kB; give smaller"));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("greedy_accept "), HasSubstr("\nrefused: ")));
 }
 
@@ -144,7 +215,16 @@ TEST(Bench, TimesTheFusedAndSparseProposals) {
                               "8, block size 3): FP8 weights need a rank of whole 16s"),
                     HasSubstr("note: quantize_fp8 (vocab 300, rank 8): FP8 ")));
   const std::vector<std::string> lines = lines_of(outcome.out);
-  ASSERT_EQ(lines.size(), 5U);
+  ASSERT_EQ(lines.size(), 7U);
+  EXPECT_THAT(lines[0], testing::EndsWith(",checked,refused"));
+  EXPECT_THAT(lines[1], testing::EndsWith(",bits,"));
+  EXPECT_THAT(lines[5], AllOf(testing::StartsWith("greedy_proposal_fp8,greedy,exact,2,300,8,3,,,"),
+                              testing::EndsWith(",FP8 weights need a rank of whole 16s")));
+  EXPECT_THAT(lines[6], testing::StartsWith("quantize_fp8,,,,300,8,"));
+  for (const std::string& line : lines) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','),
+              std::count(lines[0].begin(), lines[0].end(), ','));
+  }
   EXPECT_THAT(lines[1], testing::StartsWith("draft_rows,,exact,2,300,8,3,16,,,"));
   EXPECT_THAT(lines[2], testing::StartsWith("greedy_proposal,greedy,exact,2,300,8,3,,,,"));
   EXPECT_THAT(lines[3], testing::StartsWith("select_top_k,,,2,300,,,,20,,"));
@@ -179,6 +259,8 @@ TEST(Bench, BadValuesAreUsageErrorsAndNothingRuns) {
       {{"--products", "exact,exact"}, {"--products: 'exact' is given twice"}},
       {{"--json", "-"}, {"--json: the numbers need a file of their own"}},
       {{"--json", "a.json", "-o", "a.json"}, {"--json: the numbers need a file of their own"}},
+      {{"--json", "no/x"}, {"--json no/x: cannot be created"}},
+      {{"--list", "--only", "unicorn"}, {"--only: 'unicorn' is not a family"}},
       {{"--list", "--json", "a.json"}, {"--json: --list times nothing"}},
       {{"--samples", "0"}, {"--samples: '0'"}},
       {{"--heads", "h.h5"}, {"--heads: bench makes its own weights"}},
