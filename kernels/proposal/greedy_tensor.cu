@@ -92,22 +92,13 @@ struct ThinBase {
   }
 };
 
-/// Warps of a block and tiles that each has on its way: half of a multiprocessor's memory, so that
-/// the next step's block is there, with its first tiles, while this step's last are multiplied.
-template <DType kType, int kRank>
-inline constexpr int kChainWarps = sizeof(WeightStage<kType, kRank>) <= 4096 ? 8 : 4;
 template <DType kType, int kRank, bool kLarge>
-inline constexpr int kChainStages =
-    std::max(2, static_cast<int>((kLarge ? 98304 : 49152) /
-                                 (sizeof(WeightStage<kType, kRank>) * kChainWarps<kType, kRank>)));
-
-template <DType kType, int kRank, bool kLarge>
-__global__ void __launch_bounds__(kChainWarps<kType, kRank> * 32, 2)
+__global__ void __launch_bounds__(markov::kThinWarps<kType, kRank> * 32, 1)
     thin_kernel(GreedyStep step, Matrix w1, Matrix w2, bool reverse) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   using Weights = WeightTile<kType, kRank>;
-  constexpr int kWarps = kChainWarps<kType, kRank>;
-  constexpr int kStages = kChainStages<kType, kRank, kLarge>;
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
+  constexpr int kStages = markov::kThinStages<kType, kRank, kLarge>;
   __shared__ Part parts[kWarps][kColumns];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
@@ -486,9 +477,9 @@ cudaError_t ask_for(Kernel* kernel, std::size_t shared) {
 template <DType kType, int kRank, bool kLarge>
 void launch_thin(const GreedyStep& step, const Matrix& w1, const Matrix& w2, bool reverse,
                  cudaStream_t stream) {
-  constexpr int kWarps = kChainWarps<kType, kRank>;
+  constexpr int kWarps = markov::kThinWarps<kType, kRank>;
   constexpr std::size_t kShared =
-      sizeof(WeightStage<kType, kRank>) * kWarps * kChainStages<kType, kRank, kLarge>;
+      sizeof(WeightStage<kType, kRank>) * kWarps * markov::kThinStages<kType, kRank, kLarge>;
   static const cudaError_t asked = ask_for(thin_kernel<kType, kRank, kLarge>, kShared);
   DSPARK_CUDA_CHECK(asked);
   const std::int64_t tiles = (static_cast<std::int64_t>(step.backbone.vocab) + kTile - 1) / kTile;
