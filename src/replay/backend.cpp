@@ -12,13 +12,17 @@ constexpr std::align_val_t kHostAlignment{256};
 
 }  // namespace
 
-Buffer::~Buffer() {
-  if (data_ != nullptr) backend_->free_bytes(data_);
+template <Place kPlace>
+OwnedMemory<kPlace>::~OwnedMemory() {
+  if (data_ == nullptr) return;
+  if constexpr (kPlace == Place::backend) {
+    backend_->free_bytes(data_);
+  } else {
+    backend_->free_host_bytes(data_);
+  }
 }
-
-HostBuffer::~HostBuffer() {
-  if (data_ != nullptr) backend_->free_host_bytes(data_);
-}
+template class OwnedMemory<Place::backend>;
+template class OwnedMemory<Place::host>;
 
 HostBuffer Backend::allocate_host(std::size_t bytes) {
   if (bytes == 0) return {};

@@ -21,22 +21,30 @@ namespace dspark {
 
 class Backend;
 
-/// Owns a block of a backend's memory (uninitialised). Movable, not copyable. May not outlive its
-/// backend.
-class Buffer {
+/// Where owned memory is.
+enum class Place : std::uint8_t {
+  backend,  ///< the backend's own
+  host,  ///< the host's, as copies to and from the backend run fastest with: page-locked where the
+         ///< backend has memory of its own
+};
+
+/// Owns a block of memory (uninitialised). Movable, not copyable. May not outlive its backend, nor
+/// a copy from or to it that is under way.
+template <Place kPlace>
+class OwnedMemory {
  public:
-  Buffer() = default;
-  Buffer(Backend& backend, void* data, std::size_t bytes)
+  OwnedMemory() = default;
+  OwnedMemory(Backend& backend, void* data, std::size_t bytes)
       : backend_(&backend), data_(data), bytes_(bytes) {}
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer moved(static_cast<Buffer&&>(other));
+  OwnedMemory(OwnedMemory&& other) noexcept { swap(other); }
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept {
+    OwnedMemory moved(static_cast<OwnedMemory&&>(other));
     swap(moved);
     return *this;
   }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer();
+  OwnedMemory(const OwnedMemory&) = delete;
+  OwnedMemory& operator=(const OwnedMemory&) = delete;
+  ~OwnedMemory();
 
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -49,7 +57,7 @@ class Buffer {
   }
 
  private:
-  void swap(Buffer& other) noexcept {
+  void swap(OwnedMemory& other) noexcept {
     std::swap(backend_, other.backend_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -58,6 +66,8 @@ class Buffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+using Buffer = OwnedMemory<Place::backend>;
+using HostBuffer = OwnedMemory<Place::host>;
 
 /// Work that was recorded once (Backend::record) and can be enqueued again at less cost. May not
 /// outlive its backend, nor the memory that the recorded calls were given.
@@ -77,38 +87,6 @@ struct DeviceFacts {
   int processors = 0;           ///< multiprocessors of a GPU, threads of the CPU backend
   std::string driver;           ///< newest CUDA that the driver knows, "13.0"; empty on the CPU
   std::string runtime;          ///< CUDA runtime of this build; empty on the CPU
-};
-
-/// Owns a block of host memory that copies to and from a backend run fastest with (uninitialised;
-/// page-locked where the backend has memory of its own). Movable, not copyable. May not outlive its
-/// backend, nor a copy that is under way.
-class HostBuffer {
- public:
-  HostBuffer() = default;
-  HostBuffer(Backend& backend, void* data, std::size_t bytes)
-      : backend_(&backend), data_(data), bytes_(bytes) {}
-  HostBuffer(HostBuffer&& other) noexcept { swap(other); }
-  HostBuffer& operator=(HostBuffer&& other) noexcept {
-    HostBuffer moved(static_cast<HostBuffer&&>(other));
-    swap(moved);
-    return *this;
-  }
-  HostBuffer(const HostBuffer&) = delete;
-  HostBuffer& operator=(const HostBuffer&) = delete;
-  ~HostBuffer();
-
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  void swap(HostBuffer& other) noexcept {
-    std::swap(backend_, other.backend_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
-  Backend* backend_ = nullptr;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 /// The two orders of a backend's work: all operations, fill(), upload() and download() run in
@@ -239,8 +217,8 @@ class Backend {
   Backend() = default;
 
  private:
-  friend class Buffer;
-  friend class HostBuffer;
+  template <Place>
+  friend class OwnedMemory;
   /// Returns null if there is not enough memory.
   virtual void* allocate_bytes(std::size_t bytes) = 0;
   virtual void free_bytes(void* data) noexcept = 0;
