@@ -1,5 +1,6 @@
 // build_markov_logits, sample_probability_rows, store_draft_step_probabilities,
 // vanilla_markov_sample, fill_uniforms.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -456,6 +457,92 @@ TEST_F(Proposal, VanillaSampleIsItsStepsInARow) {
       }
     }
     expect_same_bits(got.probabilities, expected);
+  }
+}
+
+// A whole proposal on tensor cores may be one launch; its steps are always several. A row turns bad
+// on the way, and one begins with a bad token.
+TEST_F(Proposal, AProposalOnTensorCoresIsItsStepsInARow) {
+  constexpr std::int32_t vocab = 9000, slots = 4, rank = 64;
+  for (const std::int32_t batch : {1, 3, 8, 9}) {
+    Random random(static_cast<std::uint64_t>(batch));
+    const auto cells = static_cast<std::size_t>(batch * slots);
+    const DeviceMatrix w1(random.normals(std::size_t{vocab} * rank), rank, DType::f16);
+    const DeviceMatrix w2(random.normals(std::size_t{vocab} * rank, 0.2f), rank, DType::f16);
+    std::vector<float> logits = random.normals(cells * vocab, 2.5f);
+    std::vector<std::int32_t> first;
+    for (std::int32_t b = 0; b < batch; ++b) first.push_back(random.integer(0, vocab - 1));
+    if (batch > 1) {
+      logits[(slots + 2) * std::size_t{vocab} + 77] = std::numeric_limits<float>::quiet_NaN();
+      first[2] = vocab;
+    }
+    const DeviceRows backbone(logits, vocab);
+    const std::vector<float> uniforms = random.uniforms(cells);
+
+    VanillaMarkovSampleArgs args;
+    args.batch = batch;
+    args.block_size = slots;
+    args.backbone = backbone.view();
+    args.w1 = w1.view();
+    args.w2 = w2.view();
+    args.rule = make_sampling_rule(0.8, 0, 1, TopPRule::water_filling, vocab);
+    args.products = Products::tensor;
+    const Proposed got = propose(args, first, uniforms);
+
+    const Device<std::int32_t> device_first(first);
+    const Device<float> device_uniforms(uniforms);
+    const Device<std::int32_t> tokens(cells, -5);
+    const Device<float> distance(cells);
+    const DeviceRows corrected(batch, vocab), probabilities(batch, vocab);
+    const Device<RowLaw> laws(static_cast<std::size_t>(batch));
+    const Device<std::uint32_t> status(1);
+    const DeviceScratch markov_scratch(build_markov_logits_scratch(batch));
+    const DeviceScratch scan_scratch(row_scan_scratch(batch, vocab));
+    std::vector<float> expected(cells * vocab);
+    for (std::int32_t step = 0; step < slots; ++step) {
+      BuildMarkovLogitsArgs markov;
+      markov.batch = batch;
+      markov.block_size = slots;
+      markov.step = step;
+      markov.backbone = args.backbone;
+      markov.w1 = args.w1;
+      markov.w2 = args.w2;
+      markov.first_previous = device_first.data();
+      markov.draft = tokens.data();
+      markov.corrected = corrected.view();
+      markov.products = args.products;
+      markov.scratch = markov_scratch.view();
+      markov.status = status.data();
+      backend().build_markov_logits(markov);
+      LogitsToProbabilitiesArgs law;
+      law.logits = corrected.view();
+      law.rule = args.rule;
+      law.probabilities = probabilities.view();
+      law.laws = laws.data();
+      law.status = status.data();
+      backend().logits_to_probabilities(law);
+      SampleProbabilityRowsArgs pick;
+      pick.batch = batch;
+      pick.block_size = slots;
+      pick.step = step;
+      pick.probabilities = probabilities.view();
+      pick.uniforms = device_uniforms.data();
+      pick.tokens = tokens.data();
+      pick.distance = distance.data();
+      pick.scratch = scan_scratch.view();
+      pick.status = status.data();
+      backend().sample_probability_rows(pick);
+      const std::vector<float> p = probabilities.dense();
+      for (std::int32_t b = 0; b < batch; ++b) {
+        std::copy_n(p.begin() + b * std::ptrdiff_t{vocab}, vocab,
+                    expected.begin() + (b * slots + step) * std::ptrdiff_t{vocab});
+      }
+    }
+    EXPECT_EQ(got.tokens, tokens.values()) << batch;
+    expect_same_bits(got.distance, distance.values());
+    expect_same_bits(got.probabilities, expected);
+    EXPECT_EQ(got.status, status.values()[0]);
+    EXPECT_EQ(got.status, batch > 1 ? kOpBadToken | kOpInvalidRow : kOpOk);
   }
 }
 
