@@ -43,9 +43,11 @@ TEST_F(TraceError, DamagedRows) {
   const std::string damaged = folder_.file("damaged.h5");
   write_file(damaged, bytes);
   for (const std::string command : {"run", "calibrate"}) {
-    const Outcome outcome =
-        run_tool({command, damaged, "--heads", bundled("heads.h5"), "--backend", "cpu", "--quiet"});
+    const std::string output = folder_.file("output");
+    const Outcome outcome = run_tool({command, damaged, "--heads", bundled("heads.h5"), "-o",
+                                      output, "--backend", "cpu", "--quiet"});
     expect_error(outcome, 4, {"damaged.h5"});
+    EXPECT_FALSE(std::filesystem::exists(output));
   }
 }
 
