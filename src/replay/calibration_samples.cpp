@@ -68,16 +68,10 @@ class Sampler {
   }
 
   void add_worlds(BlockWorlds& worlds) {
-    const std::int32_t last = worlds.slots();
-    double reach = worlds.for_each_rejected(
-        [&](std::int32_t rejected, const float* confidence, double probability) {
-          add_chain(confidence, last, rejected - 1, probability);
+    worlds.for_each_outcome(
+        [&](std::int32_t accepted, const float* confidence, double probability) {
+          add_chain(confidence, worlds.slots(), accepted, probability);
         });
-    if (last > 0) {
-      add_chain(worlds.text(), last, last - 1, reach * (1 - beta_[last - 1]));
-      reach *= beta_[last - 1];
-    }
-    add_chain(worlds.text(), last, last, reach);
   }
 
   void add_chain(const float* confidence, std::int32_t count, std::int32_t accepted,

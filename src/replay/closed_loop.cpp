@@ -118,25 +118,6 @@ class Follower {
             end - n};
   }
 
-  /// Calls visit(a, confidence, probability) for every world of anchor n: a accepted of the full
-  /// block.
-  template <class Visit>
-  void for_each_world(std::int64_t n, const Visit& visit) const {
-    BlockWorlds worlds(table_, n, seen());
-    const std::int32_t slots = worlds.slots();
-    double reach = worlds.for_each_rejected(
-        [&](std::int32_t rejected, const float* confidence, double probability) {
-          visit(rejected - 1, confidence, probability);
-        });
-    if (slots > 0) {
-      const double last = table_.beta[static_cast<std::size_t>(n * table_.block_size + slots - 1)];
-      const double rejected = reach * (1.0 - last);
-      if (rejected > 0) visit(slots - 1, worlds.text(), rejected);
-      reach *= last;
-    }
-    visit(slots, worlds.text(), reach);
-  }
-
   ClosedLoop follow_full_blocks() {
     flow_.begin(table_.block_size, 0);
     std::vector<double>& v = scratch_.starts;
@@ -150,15 +131,17 @@ class Follower {
         const double rounds = v[at];
         const Block block = block_at(n, end);
         double emitted = 0;
-        for_each_world(n, [&](std::int32_t accepted, const float* confidence, double probability) {
-          const std::int32_t l = verified_length(block, confidence);
-          const std::int32_t kept = std::min(accepted, l);
-          count_length(n, block, l, rounds * probability);
-          flow_.add_accepted(kept, rounds * probability);
-          emitted += probability * (kept + 1);
-          if (n + kept + 1 < end)
-            v[at + static_cast<std::size_t>(kept) + 1] += rounds * probability;
-        });
+        BlockWorlds worlds(table_, n, seen());
+        worlds.for_each_outcome(
+            [&](std::int32_t accepted, const float* confidence, double probability) {
+              const std::int32_t l = verified_length(block, confidence);
+              const std::int32_t kept = std::min(accepted, l);
+              count_length(n, block, l, rounds * probability);
+              flow_.add_accepted(kept, rounds * probability);
+              emitted += probability * (kept + 1);
+              if (n + kept + 1 < end)
+                v[at + static_cast<std::size_t>(kept) + 1] += rounds * probability;
+            });
         flow_.add_rounds(at, rounds, rounds * emitted, block.left > table_.block_size);
       }
     }

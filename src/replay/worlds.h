@@ -60,8 +60,7 @@ class BlockWorlds {
   /// slot or nowhere. Only where the table has_worlds() of this signal.
   template <class Visit>
   double for_each_rejected(const Visit& visit) {
-    const double* const beta =
-        table_.beta.data() + anchor_ * static_cast<std::size_t>(table_.block_size);
+    const double* const beta = betas();
     double reach = 1;
     for (std::int32_t r = 1; r < slots_; ++r) {
       const double weight = reach * (1.0 - beta[r - 1]);
@@ -73,8 +72,30 @@ class BlockWorlds {
     }
     return reach;
   }
+  /// visit(accepted, confidence [slots], probability) for every outcome of the full block that has
+  /// a probability, and last for all accepted, whatever its probability. Only where the table
+  /// has_worlds() of this signal.
+  template <class Visit>
+  void for_each_outcome(const Visit& visit) {
+    double reach =
+        for_each_rejected([&](std::int32_t rejected, const float* confidence, double probability) {
+          visit(rejected - 1, confidence, probability);
+        });
+    if (slots_ > 0) {
+      const double last = betas()[slots_ - 1];
+      const double rejected = reach * (1.0 - last);
+      if (rejected > 0) visit(slots_ - 1, text_, rejected);
+      reach *= last;
+    }
+    visit(slots_, text_, reach);
+  }
 
  private:
+  /// [slots]
+  [[nodiscard]] const double* betas() const {
+    return table_.beta.data() + anchor_ * static_cast<std::size_t>(table_.block_size);
+  }
+
   const OutcomeTable& table_;
   DraftSignal signal_;
   std::size_t anchor_;
