@@ -736,61 +736,67 @@ class CpuBackend final : public Backend {
     return count > 1 && work > kParallelWork / count;
   }
 
+  /// A task of a product: rows [first, last) and columns [column, column_end) of its output.
+  struct Tile {
+    std::int64_t first, last, column, column_end;
+  };
+
+  /// Calls function(tile) for all tiles of a product of `count` rows with `b`, `most_rows` rows
+  /// high at most, from all threads where that pays.
+  template <class Function>
+  void for_each_tile(const Matrix& b, std::int64_t count, std::int64_t most_rows,
+                     Function function) const {
+    const std::int64_t row_tasks = (count + most_rows - 1) / most_rows;
+    const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
+    const bool parallel = pays(row_tasks * column_tasks, std::min(count, most_rows) * b.cols);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
+    for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
+      for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
+        const std::int64_t first = row_task * most_rows;
+        const std::int64_t column = column_task * kGemmColumns;
+        function(Tile{first, std::min(first + most_rows, count), column,
+                      std::min(column + kGemmColumns, b.rows)});
+      }
+    }
+  }
+
   /// Rows 0 to count of a product with `b`. `describe(row, to)` fills in a row; false leaves it
   /// out.
   template <class Describe>
   void multiply(DType a_type, const Matrix& b, std::int64_t count, Describe describe) {
-    const std::int64_t row_tasks = (count + kTaskRows - 1) / kTaskRows;
-    const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
-    const bool parallel = pays(row_tasks * column_tasks, std::min(count, kTaskRows) * b.cols);
-#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
-    for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
-      for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
-        const Workspace workspace = own_workspace();
-        const std::int64_t first = row_task * kTaskRows;
-        const std::int64_t last = std::min(first + kTaskRows, count);
-        std::int64_t used = 0;
-        for (std::int64_t row = first; row < last; ++row) {
-          if (describe(row, workspace.rows[used])) ++used;
-        }
-        const std::int64_t column = column_task * kGemmColumns;
-        ops_.gemm(workspace.rows, used, a_type, b, column, std::min(column + kGemmColumns, b.rows),
-                  workspace.scratch);
+    for_each_tile(b, count, kTaskRows, [&](const Tile& tile) {
+      const Workspace workspace = own_workspace();
+      std::int64_t used = 0;
+      for (std::int64_t row = tile.first; row < tile.last; ++row) {
+        if (describe(row, workspace.rows[used])) ++used;
       }
-    }
+      ops_.gemm(workspace.rows, used, a_type, b, tile.column, tile.column_end, workspace.scratch);
+    });
   }
 
   /// As `multiply`, but the finished sums are added to what the rows' outputs hold.
   template <class Describe>
   void multiply_add(DType a_type, const Matrix& b, std::int64_t count, Describe describe) {
-    const std::int64_t row_tasks = (count + kBiasRows - 1) / kBiasRows;
-    const std::int64_t column_tasks = (b.rows + kGemmColumns - 1) / kGemmColumns;
-    const bool parallel = pays(row_tasks * column_tasks, std::min(count, kBiasRows) * b.cols);
-#pragma omp parallel for num_threads(threads_) schedule(dynamic) collapse(2) if (parallel)
-    for (std::int64_t row_task = 0; row_task < row_tasks; ++row_task) {
-      for (std::int64_t column_task = 0; column_task < column_tasks; ++column_task) {
-        const Workspace workspace = own_workspace();
-        const std::int64_t column = column_task * kGemmColumns;
-        Matrix part = b;
-        part.data = row_of(b, column);
-        part.rows = std::min(kGemmColumns, b.rows - column);
-        float* outs[kBiasRows];
-        std::int64_t used = 0;
-        const std::int64_t first = row_task * kBiasRows;
-        for (std::int64_t row = first; row < std::min(first + kBiasRows, count); ++row) {
-          GemmRow& to = workspace.rows[used];
-          if (!describe(row, to)) continue;
-          outs[used] = to.out + column;
-          to.out = workspace.tile + used * kGemmColumns;
-          ++used;
-        }
-        ops_.gemm(workspace.rows, used, a_type, part, 0, part.rows, workspace.scratch);
-        for (std::int64_t row = 0; row < used; ++row) {
-          const float* const sums = workspace.tile + row * kGemmColumns;
-          for (std::int64_t n = 0; n < part.rows; ++n) outs[row][n] += sums[n];
-        }
+    for_each_tile(b, count, kBiasRows, [&](const Tile& tile) {
+      const Workspace workspace = own_workspace();
+      Matrix part = b;
+      part.data = row_of(b, tile.column);
+      part.rows = tile.column_end - tile.column;
+      float* outs[kBiasRows];
+      std::int64_t used = 0;
+      for (std::int64_t row = tile.first; row < tile.last; ++row) {
+        GemmRow& to = workspace.rows[used];
+        if (!describe(row, to)) continue;
+        outs[used] = to.out + tile.column;
+        to.out = workspace.tile + used * kGemmColumns;
+        ++used;
       }
-    }
+      ops_.gemm(workspace.rows, used, a_type, part, 0, part.rows, workspace.scratch);
+      for (std::int64_t row = 0; row < used; ++row) {
+        const float* const sums = workspace.tile + row * kGemmColumns;
+        for (std::int64_t n = 0; n < part.rows; ++n) outs[row][n] += sums[n];
+      }
+    });
   }
 
   /// What a thread needs for a product.
