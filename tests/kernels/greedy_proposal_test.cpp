@@ -717,17 +717,20 @@ Proposal propose(const Case& test, bool head = true) {
   return {tokens.values(), margin.values(), status.values()[0]};
 }
 
+void expect_its_steps(const Case& test) {
+  const Slots steps = run_steps(test, test.block_size);
+  const Proposal got = propose(test);
+  for (std::int32_t cell = 0; cell < test.batch * test.block_size; ++cell) {
+    EXPECT_EQ(got.tokens[static_cast<std::size_t>(cell)], steps.token(cell));
+  }
+  expect_same_bits(got.margin, steps.margin);
+  EXPECT_EQ(got.status, kOpOk);
+}
+
 TEST_F(GreedyProposal, AProposalIsItsStepsInARow) {
   for (const DType type : {DType::f16, DType::e4m3}) {
     for (const std::int32_t batch : {1, 3, 33}) {
-      const Case test(static_cast<std::uint64_t>(90 + batch), batch, 5, 200, 16, type);
-      const Slots steps = run_steps(test, 5);
-      const Proposal got = propose(test);
-      for (std::int32_t cell = 0; cell < batch * 5; ++cell) {
-        EXPECT_EQ(got.tokens[static_cast<std::size_t>(cell)], steps.token(cell));
-      }
-      expect_same_bits(got.margin, steps.margin);
-      EXPECT_EQ(got.status, kOpOk);
+      expect_its_steps({static_cast<std::uint64_t>(90 + batch), batch, 5, 200, 16, type});
     }
   }
 }
@@ -737,13 +740,7 @@ TEST_F(GreedyProposal, AProposalOnTensorCoresIsItsStepsInARow) {
     for (const std::int32_t batch : {1, 3, 33, 70}) {
       Case test(static_cast<std::uint64_t>(90 + batch), batch, 5, 3000, 16, type, 0);
       test.products = Products::tensor;
-      const Slots steps = run_steps(test, 5);
-      const Proposal got = propose(test);
-      for (std::int32_t cell = 0; cell < batch * 5; ++cell) {
-        EXPECT_EQ(got.tokens[static_cast<std::size_t>(cell)], steps.token(cell));
-      }
-      expect_same_bits(got.margin, steps.margin);
-      EXPECT_EQ(got.status, kOpOk);
+      expect_its_steps(test);
     }
   }
 }
