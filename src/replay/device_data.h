@@ -139,8 +139,6 @@ class LogitSource {
   [[nodiscard]] bool stored() const { return stored_; }
   /// Vocabulary-wide rows of its own that it needs for each row of the dataset: 0 or 1.
   [[nodiscard]] std::int32_t rows_needed() const { return rows_needed_; }
-  [[nodiscard]] std::int32_t rows_per_block() const { return rows_per_block_; }
-  [[nodiscard]] const Matrix& head() const { return head_; }
 
   /// Memory for the rows of up to `blocks` blocks.
   void allocate(std::int64_t blocks);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 namespace dspark {
 namespace {
 
@@ -38,8 +40,7 @@ std::string products_notice(const Backend& backend, const TraceFile& trace, cons
     if (!projects_on_tensor_cores(backend, trace, heads)) return {};
     return fmt::format(
         "{}: products are exact, with the same bits as on the CPU; --products tensor is faster "
-        "here "
-        "and differs in the last bits",
+        "here and differs in the last bits",
         file);
   }
   if (products_of(backend, trace, heads, asked) == Products::tensor) return {};
